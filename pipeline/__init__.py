@@ -1,0 +1,1 @@
+"""Farsight: train short, test long, under every position encoding, with nothing else different."""

@@ -1,0 +1,221 @@
+"""From files and overrides to one flat list of assignments, later ones winning.
+
+Inside one file named groups come first, then sweep axes over groups, then settings, then the other
+axes: ``model: tiny`` is the start and ``trainer: {...}`` the change, in whatever order they stand.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import secrets
+from pipeline.config.groups import GROUPS, Step, expand, leaf_steps, unknown
+from pipeline.config.strict_yaml import Located, read, read_value
+from pipeline.config.values import settings, show, suggestion
+from pipeline.errors import ConfigError
+
+_INCLUDE = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A sweep axis: the key takes each of the values in turn."""
+
+    key: str
+    values: tuple[Located, ...]
+    where: str
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A layer's own ``sweep`` begins: axes of the layers before it no longer count."""
+
+
+Entry = Step | Axis | Cleared
+
+
+def file_entries(path: Path, folder: Path, chain: tuple[Path, ...] = ()) -> list[Entry]:
+    """Return the assignments of a file, those of its includes first.
+
+    Raises ConfigError if the file or an include is missing, empty, malformed or part of a loop.
+    """
+    real = path.resolve()
+    if real in chain:
+        loop = " -> ".join(item.name for item in (*chain[chain.index(real) :], real))
+        raise ConfigError(f"{path}: the includes form a loop: {loop}. Remove one of them.")
+    root = read(path)
+    if not root.value:
+        raise ConfigError(f"{root.where}: the file holds no settings. Write at least one.")
+    entries: list[Entry] = []
+    include = root.value.get("include", Located([], root.where))
+    for item in _included(include, folder):
+        entries += file_entries(item, folder, (*chain, real))
+    rest = {key: item for key, item in root.value.items() if key != "include"}
+    return entries + mapping_entries(Located(rest, root.where), folder)
+
+
+def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
+    """Return the assignments of ``key=value`` overrides, in their order.
+
+    Raises ConfigError if one is malformed, names no setting, holds a secret, or is undone by a
+    named group after it.
+    """
+    entries: list[Entry] = []
+    explicit: dict[str, str] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        key = key.strip()
+        where = f"command line, `{key}`"
+        if not equals or not key:
+            secrets.refuse("override", override, "command line")
+            raise ConfigError(
+                f"command line: {show(override)} is not an override. Write key=value, for example "
+                "trainer.max_steps=100."
+            )
+        secrets.refuse(key, text, where)
+        found = _override(key, text, where, folder)
+        steps = [entry for entry in found if isinstance(entry, Step)]
+        if key in GROUPS or key == "position.name":
+            for step in steps:
+                _refuse_undone(step.key, override, explicit)
+        else:
+            explicit |= {step.key: override for step in steps}
+        entries += found
+    return entries
+
+
+def mapping_entries(root: Located, folder: Path) -> list[Entry]:
+    """Return the assignments of one file's mapping, without its includes."""
+    table = settings()
+    named: list[Entry] = []
+    plain: list[Entry] = []
+    axes: list[Axis] = []
+    for key, item in root.value.items():
+        if key in GROUPS:
+            first, second = _group(key, item, folder)
+            named += first
+            plain += second
+        elif key == "sweep":
+            axes = _axes(item)
+        else:
+            plain += leaf_steps(Located({key: item}, item.where), "", table)
+    _refuse_set_and_swept(axes, root, plain)
+    cleared: list[Entry] = [Cleared()] if "sweep" in root.value else []
+    over_groups = [axis for axis in axes if axis.key in GROUPS]
+    others = [axis for axis in axes if axis.key not in GROUPS]
+    return [*cleared, *named, *over_groups, *plain, *others]
+
+
+def _included(include: Located, folder: Path) -> list[Path]:
+    """Return the files of an ``include`` list."""
+    known = sorted(
+        str(path.relative_to(folder).with_suffix(""))
+        for path in folder.glob("**/*.yaml")
+        if path.parent.name not in GROUPS
+    )
+    if not isinstance(include.value, list):
+        raise ConfigError(
+            f"{include.where}: `include` = {show(include.plain())} must be a list of names: "
+            "include: [demo]."
+        )
+    paths = []
+    for item in include.value:
+        name = item.value
+        if not isinstance(name, str) or not _INCLUDE.fullmatch(name) or name not in known:
+            hint = suggestion(name, known) if isinstance(name, str) else ""
+            raise ConfigError(
+                f"{item.where}: `include` = {show(item.plain())} is not a file in {folder.name}/ "
+                f"(names only: no `..`, no leading `/`, no `.yaml`).{hint} "
+                f"Allowed: {', '.join(known)}."
+            )
+        paths.append(folder / f"{name}.yaml")
+    return paths
+
+
+def _group(key: str, item: Located, folder: Path) -> tuple[list[Step], list[Step]]:
+    """Return the assignments of a named group, and those of the settings beside its name."""
+    if not isinstance(item.value, dict):
+        return expand(folder, key, item), []
+    if key == "cluster":
+        raise ConfigError(
+            f"{item.where}: `cluster` takes a name. Settings of a cluster belong under `trainer`."
+        )
+    rest = {name: value for name, value in item.value.items() if name != "name"}
+    named = expand(folder, key, item.value["name"]) if "name" in item.value else []
+    if key == "position":
+        return named, [Step(f"position.{name}", value) for name, value in rest.items()]
+    return named, leaf_steps(Located(rest, item.where), key + ".", settings())
+
+
+def _axes(item: Located) -> list[Axis]:
+    """Return the axes of a ``sweep`` mapping."""
+    if not isinstance(item.value, dict):
+        raise ConfigError(
+            f"{item.where}: `sweep` = {show(item.plain())} must be a mapping of settings to lists: "
+            "sweep: {position: [rope, alibi], optimizer.learning_rate: [1e-3, 3e-4]}."
+        )
+    return [_axis(key, values) for key, values in item.value.items()]
+
+
+def _axis(key: str, values: Located) -> Axis:
+    """Check the key and the list of one axis."""
+    table = settings()
+    key = "position" if key == "position.name" else key
+    if key not in table and key not in GROUPS and not key.startswith("position."):
+        raise unknown(key, values.where, table)
+    if not isinstance(values.value, list) or not values.value:
+        nested = isinstance(values.value, dict)
+        fix = "Write nested settings with dots: optimizer.learning_rate." if nested else ""
+        raise ConfigError(
+            f"{values.where}: `sweep.{key}` = {show(values.plain())} must be a list of at least one "
+            f"value. {fix}".rstrip()
+        )
+    plain = values.plain()
+    for index, value in enumerate(plain):
+        if value in plain[:index]:
+            raise ConfigError(f"{values.where}: `sweep.{key}` lists {show(value)} twice. Keep one.")
+    return Axis(key, tuple(values.value), values.where)
+
+
+def _override(key: str, text: str, where: str, folder: Path) -> list[Entry]:
+    """Return the assignments of one override."""
+    table = settings()
+    value = read_value(text, where)
+    if key == "sweep":
+        return [Cleared(), *_axes(value)]
+    if key.startswith("sweep."):
+        return [_axis(key.removeprefix("sweep."), value)]
+    if key in GROUPS:
+        named, rest = _group(key, value, folder)
+        return [*named, *rest]
+    if key == "position.name":
+        return list(expand(folder, "position", value))
+    if key in table or key.startswith("position."):
+        return [Step(key, value)]
+    return list(leaf_steps(Located({key: value}, where), "", table))
+
+
+def _refuse_undone(key: str, override: str, explicit: dict[str, str]) -> None:
+    """Refuse an override that a named group after it replaces: it would have no effect."""
+    for earlier, text in explicit.items():
+        if earlier == key or (key == "position.name" and earlier.startswith("position.")):
+            raise ConfigError(
+                f"command line: `{text}` has no effect, because `{override}` after it replaces it. "
+                f"Write `{text}` after `{override}`, or leave it out."
+            )
+
+
+def _refuse_set_and_swept(axes: list[Axis], root: Located, plain: Sequence[Entry]) -> None:
+    """Refuse a key that one file both sets and sweeps: the first would have no effect."""
+    given = {entry.key for entry in plain if isinstance(entry, Step)}
+    for group in GROUPS:
+        value = root.value[group].value if group in root.value else {}
+        if not isinstance(value, dict) or "name" in value:
+            given.add(group)
+    for axis in axes:
+        if axis.key in given:
+            raise ConfigError(
+                f"{axis.where}: `{axis.key}` is set and swept in the same file, so that setting it "
+                "has no effect. Remove one of the two."
+            )

@@ -1,0 +1,164 @@
+"""Every setting of a run: its name, type, default and what it may hold.
+
+``configs/base.yaml`` lists the same keys with the same defaults, units and one comment line each; a
+test keeps the two equal. Checks that involve more than one setting are in ``validate.py``.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+NAME = r"[a-z0-9][a-z0-9_.-]{0,63}"
+_NAME_WORDS = (
+    "1 to 64 characters out of a-z, 0-9, '_', '.' and '-', the first one a letter or a digit"
+)
+_PATH = r"[^\x00-\x1f\x7f]{1,4096}"
+_PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
+_LABEL = r"[A-Za-z0-9_.-]{1,128}"
+_LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What one setting may hold: inclusive bounds, exclusive bounds, choices or a pattern."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str | int, ...] = ()
+    pattern: str = ""
+    words: str = ""
+
+
+def _setting(default: Any, **allowed: Any) -> Any:
+    return field(default=default, metadata={"allowed": Allowed(**allowed)})
+
+
+def _eval_lengths() -> Any:
+    return field(
+        default_factory=lambda: [64, 128, 256, 512, 1024, 2048],
+        metadata={"allowed": Allowed(low=1, high=2**26)},
+    )
+
+
+@dataclass
+class ModelConfig:
+    """The decoder; everything but the position encoding."""
+
+    width: int = _setting(128, low=2, high=2**16)
+    layers: int = _setting(4, low=1, high=1024)
+    heads: int = _setting(4, low=1, high=1024)
+    mlp_width: int = _setting(384, low=1, high=2**18)
+    tied_embeddings: bool = _setting(True)
+    dropout: float = _setting(0.0, low=0.0, below=1.0)
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head."""
+        return self.width // self.heads
+
+
+@dataclass
+class DataConfig:
+    """The corpus, its tokenizer and its splits."""
+
+    source: str = _setting("stdlib", pattern=_PATH, words=f"'stdlib' or {_PATH_WORDS}")
+    text_key: str = _setting("text", pattern=r"[^\x00-\x1f\x7f]{1,256}", words="a field name")
+    prepared: str = _setting("data/prepared", pattern=_PATH, words=_PATH_WORDS)
+    vocab: int = _setting(2048, low=260, high=2**20)
+    tokenizer_bytes: int = _setting(4_000_000, low=10_000, high=2**33)
+    validation_fraction: float = _setting(0.05, low=0.0, below=1.0)
+    test_fraction: float = _setting(0.05, low=0.0, below=1.0)
+    workers: int = _setting(0, low=0, high=256)
+
+
+@dataclass
+class OptimizerConfig:
+    """AdamW and its learning rate: linear warm-up, then cosine decay."""
+
+    learning_rate: float = _setting(1e-3, above=0.0, high=10.0)
+    min_learning_rate: float = _setting(1e-4, low=0.0, high=10.0)
+    weight_decay: float = _setting(0.1, low=0.0, high=10.0)
+    beta1: float = _setting(0.9, low=0.0, below=1.0)
+    beta2: float = _setting(0.95, low=0.0, below=1.0)
+    epsilon: float = _setting(1e-8, above=0.0, high=1.0)
+    warmup_steps: int = _setting(20, low=0, high=10**9)
+    gradient_clip: float = _setting(1.0, low=0.0, high=1e6)
+
+
+@dataclass
+class TrainerConfig:
+    """Length of training, ranks and how they share the work."""
+
+    max_steps: int = _setting(300, low=1, high=10**9)
+    batch_sequences: int = _setting(32, low=1, high=2**20)
+    accumulate: int = _setting(1, low=1, high=2**20)
+    processes: int = _setting(2, low=1, high=256)
+    nodes: int = _setting(1, low=1, high=2**16)
+    sequence_parallel: int = _setting(2, low=1, high=2**16)
+    zero_stage: int = _setting(1, choices=(1, 2, 3))
+    accelerator: str = _setting("auto", choices=("auto", "cpu", "cuda"))
+    precision: str = _setting("fp32", choices=("fp32", "bf16"))
+    threads: Optional[int] = _setting(None, low=1, high=1024)
+    log_every: int = _setting(10, low=1, high=10**9)
+    evaluate_every: int = _setting(100, low=0, high=10**9)
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.processes * self.nodes
+
+    @property
+    def data_parallel(self) -> int:
+        """Sequence groups that train on different sequences."""
+        return self.world // self.sequence_parallel
+
+
+@dataclass
+class EvaluateConfig:
+    """What is scored, and on how much text."""
+
+    split: str = _setting("test", choices=("validation", "test"))
+    suffix_tokens: int = _setting(64, low=1, high=2**26)
+    documents: int = _setting(32, low=1, high=2**20)
+    stride_fraction: float = _setting(0.25, above=0.0, high=1.0)
+    batch_tokens: int = _setting(16384, low=1, high=2**30)
+    short_documents: int = _setting(8, low=1, high=2**20)
+
+
+@dataclass
+class WandbConfig:
+    """The mirror of the records in Weights & Biases."""
+
+    mode: str = _setting("auto", choices=("auto", "online", "offline", "off"))
+    project: str = _setting("farsight", pattern=_LABEL, words=_LABEL_WORDS)
+    entity: Optional[str] = _setting(None, pattern=_LABEL, words=_LABEL_WORDS)
+    init_timeout: float = _setting(20.0, above=0.0, high=3600.0)
+    finish_timeout: float = _setting(20.0, above=0.0, high=3600.0)
+
+
+@dataclass
+class Config:
+    """One run: one configuration, one position encoding, one seed.
+
+    ``position`` always holds ``name``; its other keys are that encoding's own settings.
+    ``sweep`` is empty in a resolved run. ``unresolved`` is not a setting: it maps the dotted keys
+    whose value came from ``${oc.env:...}`` to that text, so that the text is saved, not the value.
+    """
+
+    experiment: str = _setting("default", pattern=NAME, words=_NAME_WORDS)
+    seed: int = _setting(0, low=0, high=2**32 - 1)
+    runs: str = _setting("runs", pattern=_PATH, words=_PATH_WORDS)
+    train_length: int = _setting(128, low=2, high=2**26)
+    eval_lengths: list[int] = _eval_lengths()
+    position: dict[str, Any] = field(default_factory=lambda: {"name": "rope", "base": 10000.0})
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    unresolved: dict[str, str] = field(
+        default_factory=dict, compare=False, repr=False, metadata={"omegaconf_ignore": True}
+    )

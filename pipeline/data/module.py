@@ -1,0 +1,76 @@
+"""The LightningDataModule: micro-batch n of this rank is a pure function of (seed, n, its place)."""
+
+from typing import Any, Protocol
+
+import lightning as L
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipeline.config.schema import Config
+from pipeline.data.sequences import step_indices
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.shard import token_slice
+
+Ids = npt.NDArray[np.int64]
+
+
+class TrainingSequences(Protocol):
+    """What training reads from: `pipeline.data.sequences.Sequences`, or anything that acts so."""
+
+    length: int
+
+    def __len__(self) -> int: ...
+    def read(self, index: int, start: int, stop: int) -> tuple[Ids, Ids]: ...
+    def target_count(self, index: int) -> int: ...
+
+
+class MicroBatches(Dataset[dict[str, Any]]):
+    """Item n = micro-batch n of this rank: its sequences, and of each only its tokens.
+
+    The global batch of step k is `step_indices(seed, k, ...)`, cut into `accumulate` micro-batches
+    of data_parallel shares each; every world that divides it sees the same global batches. Items
+    hold tokens and labels [B,T] int64, the step, and `step_tokens`, the target tokens of the whole
+    optimizer step over all ranks, which the loss is divided by.
+    """
+
+    def __init__(self, sequences: TrainingSequences, config: Config, mesh: Mesh) -> None:
+        self.sequences, self.seed = sequences, config.seed
+        self.batch, self.accumulate = config.trainer.batch_sequences, config.trainer.accumulate
+        self.groups, self.group = mesh.data_parallel, mesh.data_rank
+        self.here = token_slice(sequences.length, mesh.sequence_parallel, mesh.sequence_rank)
+        self.total = config.trainer.max_steps * self.accumulate
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        step, part = divmod(number, self.accumulate)
+        indices = step_indices(self.seed, step, self.batch, len(self.sequences))
+        share = indices.reshape(self.accumulate, self.groups, -1)[part, self.group]
+        rows = [self.sequences.read(int(i), self.here.start, self.here.stop) for i in share]
+        return {
+            "tokens": torch.from_numpy(np.stack([inputs for inputs, _ in rows])),
+            "labels": torch.from_numpy(np.stack([labels for _, labels in rows])),
+            "step": step,
+            "step_tokens": sum(self.sequences.target_count(int(i)) for i in indices),
+        }
+
+
+class TrainingData(L.LightningDataModule):
+    """Feeds `MicroBatches` to the trainer; the rank's place comes from the strategy's mesh."""
+
+    def __init__(self, sequences: TrainingSequences, config: Config) -> None:
+        super().__init__()
+        self.sequences, self.config = sequences, config
+
+    def train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """All micro-batches of the run, in order."""
+        mesh = self.trainer.strategy.mesh  # type: ignore[union-attr]
+        return DataLoader(
+            MicroBatches(self.sequences, self.config, mesh),
+            batch_size=None,
+            shuffle=False,
+            num_workers=self.config.data.workers,
+        )

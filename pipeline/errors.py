@@ -1,0 +1,41 @@
+"""Errors meant for users, each with the exit code the command line ends with.
+
+Raise one of these for anything a user can cause or repair; its message names the key or file, the
+value, what is allowed and how to fix it. Mistakes of programmers stay ``assert`` or ``TypeError``.
+"""
+
+
+class FarsightError(Exception):
+    """Base of every error meant for users; the command line prints its message and no traceback."""
+
+    exit_code: int = 1
+
+
+class ConfigError(FarsightError):
+    """A configuration file, override or combination of settings cannot be used."""
+
+    exit_code = 2
+
+
+class DataError(FarsightError):
+    """A corpus, tokenizer or prepared folder is missing, unreadable or does not fit."""
+
+    exit_code = 2
+
+
+class CheckpointError(FarsightError):
+    """A checkpoint is missing, damaged, incomplete or belongs to another configuration."""
+
+    exit_code = 3
+
+
+class TrainingDiverged(FarsightError):
+    """The loss or a gradient is NaN or infinite; no parameter was updated with it."""
+
+    exit_code = 4
+
+
+class StorageError(FarsightError):
+    """A folder cannot be written, is full or is held by another job."""
+
+    exit_code = 74

@@ -1,0 +1,80 @@
+"""The long documents that all lengths are tested on, and what identifies them."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.config.schema import Config
+from pipeline.data.prepare import Prepared
+from pipeline.errors import DataError
+
+Ids = npt.NDArray[np.int64]
+
+
+class Corpus(Protocol):
+    """What documents are chosen from: `pipeline.data.pack.Pack`, or anything that acts so."""
+
+    def document(self, i: int, /) -> Ids: ...
+    def document_lengths(self) -> npt.NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Chosen documents, each at least `span` + 1 tokens long, with UTF-8 bytes per token id.
+
+    `span` is the number of targets at the end of every document that protocols may score.
+    """
+
+    tokens: tuple[Ids, ...]
+    span: int
+    token_bytes: npt.NDArray[np.int64]
+    split: str
+    text_sha256: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """Tokens in each document."""
+        return [len(document) for document in self.tokens]
+
+
+def choose_documents(
+    corpus: Corpus, span: int, count: int, *, token_bytes: npt.NDArray[np.int64], split: str
+) -> Documents:
+    """Up to `count` documents of at least `span` + 1 tokens, the first ones by content hash.
+
+    The order by hash is random as to content, and the same whatever order the corpus was read in.
+    The hash of the result covers the last `span` + 1 tokens of each.
+
+    Raises:
+        DataError: no document is long enough.
+    """
+    lengths = corpus.document_lengths()
+    long_enough = np.flatnonzero(lengths >= span + 1)
+    if not len(long_enough):
+        raise DataError(
+            f"data.source: no {split} document has the {span + 1} tokens that "
+            f"max(eval_lengths)={span} needs; the longest of {len(lengths)} has "
+            f"{lengths.max(initial=0)}. "
+            "Lower eval_lengths or add longer documents"
+        )
+    digests = {
+        int(i): hashlib.sha256(corpus.document(int(i)).tobytes()).digest() for i in long_enough
+    }
+    chosen = sorted(digests, key=lambda i: digests[i])[:count]
+    tokens = tuple(corpus.document(i) for i in chosen)
+    whole = hashlib.sha256(b"".join(document[-span - 1 :].tobytes() for document in tokens))
+    return Documents(tokens, span, token_bytes, split, whole.hexdigest())
+
+
+def documents_for(config: Config, prepared: Prepared, split: str, count: int) -> Documents:
+    """The first `count` documents of `split` that are long enough for every eval length."""
+    return choose_documents(
+        prepared.split(split),
+        max(config.eval_lengths),
+        count,
+        token_bytes=prepared.tokenizer.token_bytes(),
+        split=split,
+    )

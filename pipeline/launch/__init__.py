@@ -1,0 +1,1 @@
+"""The command line, and how a configuration becomes ranks at work."""

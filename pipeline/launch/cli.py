@@ -1,0 +1,158 @@
+"""The commands of `python -m pipeline`. Each returns an exit code: 0 done, else see `errors`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipeline.config.compose import load
+from pipeline.config.redact import canonical_yaml
+from pipeline.errors import ConfigError, FarsightError
+
+_EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk."
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; errors are one line on standard error."""
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except FarsightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped by you", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline",
+        description="Pretrain under any position encoding, and measure how far each one reads.",
+        epilog=_EPILOG,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _configured(commands.add_parser("train", help="train and test a configuration or its sweep"))
+    prepare = commands.add_parser("prepare", help="prepare the corpus of a configuration")
+    _config(prepare, _prepare)
+    evaluate = commands.add_parser("evaluate", help="test trained runs again")
+    evaluate.add_argument("run", type=Path, help="run folder")
+    evaluate.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="evaluate.*, eval_lengths or trainer.*"
+    )
+    evaluate.set_defaults(command=_evaluate)
+    report = commands.add_parser("report", help="table and page with curves from run folders")
+    report.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
+    report.add_argument("--out", type=Path, default=Path("report"), help="default: report")
+    report.set_defaults(command=_report)
+    positions = commands.add_parser("positions", help="the position encodings and their facts")
+    positions.add_argument("--json", action="store_true", help="one JSON object per encoding")
+    positions.set_defaults(command=_positions)
+    return parser
+
+
+def _config(parser: argparse.ArgumentParser, command: Callable[..., int]) -> None:
+    parser.add_argument("config", type=Path, help="a YAML file such as configs/demo.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, last wins")
+    parser.set_defaults(command=command)
+
+
+def _configured(parser: argparse.ArgumentParser) -> None:
+    _config(parser, _train)
+    parser.add_argument("--task", type=int, metavar="N", help="run only run N of the sweep (from 0)")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.ranks import is_rank
+    from pipeline.launch.study import describe, train_study, varied_keys
+    from pipeline.record.folder import run_name
+
+    runs = load(arguments.config, arguments.overrides)
+    axes = varied_keys(runs)
+    if arguments.task is not None:
+        if not 0 <= arguments.task < len(runs):
+            raise ConfigError(
+                f"--task {arguments.task}: {arguments.config} names {len(runs)} runs, "
+                f"so a task is 0 to {len(runs) - 1}"
+            )
+        runs = [runs[arguments.task]]
+    if arguments.dry_run:
+        for config in runs:
+            print(f"# {run_name(config, axes)}: {describe(config)}\n{canonical_yaml(config)}")
+        return 0
+    if is_rank():
+        from pipeline.launch.rank import train_as_rank
+
+        if len(runs) > 1:
+            raise ConfigError(
+                f"{arguments.config} names {len(runs)} runs; under srun or torchrun one job is "
+                "one run: choose it with --task N (slurm/sweep.sbatch does)"
+            )
+        return train_as_rank(runs[0], run_name(runs[0], axes))
+    train_study(runs, axes)
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from pipeline.data.prepare import prepare
+
+    done = set()
+    for config in load(arguments.config, arguments.overrides):
+        folder = prepare(config.data).folder
+        if folder not in done:
+            print(folder)
+        done.add(folder)
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.study import evaluate_run
+
+    evaluate_run(arguments.run, arguments.overrides)
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pipeline.report.collect import collect
+    from pipeline.report.page import build_report
+    from pipeline.report.table import text_table
+
+    folders = find_runs(arguments.folders)
+    page = build_report(folders, arguments.out)
+    print(text_table(collect(folders)))
+    print(f"report: {page}")
+    return 0
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The run folders among `folders` and below them, in order of path.
+
+    Raises:
+        ConfigError: one of `folders` holds none.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        runs = sorted(path.parent for path in folder.glob("**/config.yaml"))
+        if not runs:
+            raise ConfigError(f"{folder}: no run folder (one with a config.yaml) here or below")
+        found += runs
+    return list(dict.fromkeys(found))
+
+
+def _positions(arguments: argparse.Namespace) -> int:
+    from pipeline.positions.registry import facts_of, names
+
+    every = [facts_of(name) for name in names()]
+    if arguments.json:
+        for facts in every:
+            print(json.dumps(facts))
+        return 0
+    for facts in every:
+        print(facts["name"])
+        for key, value in facts.items():
+            if key != "name":
+                print(f"    {key.replace('_', ' ')}: {value}")
+    return 0

@@ -1,0 +1,225 @@
+"""What one rank does: `python -m pipeline.launch.rank train|evaluate RUN_FOLDER PREPARED ...`.
+
+Started by `pipeline.launch.ranks`, never by hand. Rank 0 alone writes.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pipeline.checkpoint.export import latest_export, load_export, save_export
+from pipeline.config.compose import load
+from pipeline.config.redact import config_hash
+from pipeline.config.schema import Config
+from pipeline.data.prepare import Prepared, open_prepared, prepare
+from pipeline.data.sequences import Sequences
+from pipeline.errors import FarsightError
+from pipeline.evaluate.documents import documents_for
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.suite import plan, run_suite
+from pipeline.launch.ranks import adopt_slurm_variables, check_world, threads_per_rank
+from pipeline.model.decoder import Decoder
+from pipeline.parallel.mesh import build_mesh
+from pipeline.parallel.reduce import world_max
+from pipeline.parallel.ulysses import exchange_for
+from pipeline.record.folder import RunFolder
+from pipeline.record.metrics import MetricsLog
+from pipeline.record.progress import progress_bar
+from pipeline.record.wandb_mirror import WandbMirror
+from pipeline.training.fit import Fitted, fit, on_gpu
+
+
+def set_up(config: Config) -> torch.device:
+    """Device, threads and process group of this rank.
+
+    Flushing denormals must come before the first parallel operation, or only the calling thread
+    flushes: decaying biases make attention 4 to 5 times slower without it.
+    """
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(threads_per_rank(config))
+    local = int(os.environ["LOCAL_RANK"])
+    if on_gpu(config):
+        torch.cuda.set_device(local)
+        device = torch.device("cuda", local)
+    else:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        device = torch.device("cpu")
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes any rank held so far: GPU memory allocated, or resident memory on a CPU."""
+    if device.type == "cuda":
+        own = torch.cuda.max_memory_allocated(device)
+    else:
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(world_max(own, device))
+
+
+def evaluate(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    device: torch.device,
+    mirror: Callable[[dict[str, Any]], None],
+) -> float:
+    """Run every length protocol on the newest export of `folder`; returns the seconds it took.
+
+    Weights come from the fp32 export, so the numbers do not depend on how training was sharded.
+    """
+    began = time.monotonic()
+    weights, manifest = load_export(latest_export(folder.path / "checkpoints"))
+    decoder = Decoder(config)
+    decoder.load_state_dict(weights)
+    decoder.to(device)
+    mesh = build_mesh(config.trainer.sequence_parallel)
+    documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
+    total = sum(w.length for _, _, _, windows in plan(config, documents) for w in windows)
+    bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
+    scorer = Scorer(
+        decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update
+    )
+    rows, kept = [], {}
+    for row, nats in run_suite(config, scorer, documents):
+        rows.append({**row, "step": manifest["step"], "tokens": manifest["tokens"]})
+        mirror(rows[-1])
+        if nats is not None:
+            kept[f"{row['protocol']}-{row['length']}"] = nats.astype(np.float32)
+    bar.close()
+    if mesh.rank == 0:
+        folder.evaluation.unlink(missing_ok=True)
+        log = MetricsLog(folder.evaluation)
+        for row in rows:
+            log.write(row)
+        np.savez_compressed(folder.evaluation.with_name("nats.npz"), **kept)
+    return time.monotonic() - began
+
+
+def train(
+    config: Config, folder: RunFolder, prepared: Prepared, device: torch.device
+) -> None:
+    """Train, export, evaluate, and mark the run folder finished."""
+    rank = dist.get_rank()
+    mirror = WandbMirror(config, folder.path, rank == 0)
+    log = MetricsLog(folder.metrics) if rank == 0 else None
+
+    def write(row: dict[str, Any]) -> None:
+        if log is not None:
+            log.write(row)
+            mirror.log(row)
+
+    short = None
+    if config.trainer.evaluate_every:
+        short = documents_for(config, prepared, "validation", config.evaluate.short_documents)
+    sequences = Sequences(prepared.split("train"), config.train_length)
+    try:
+        fitted = fit(config, sequences, short, write=write, name=folder.path.name)
+        memory = peak_memory(device)
+        if rank == 0:
+            save_export(
+                folder.path / "checkpoints",
+                fitted.weights,
+                step=config.trainer.max_steps,
+                tokens=fitted.tokens,
+                config_hash=config_hash(config),
+            )
+        dist.barrier()
+        seconds = evaluate(config, folder, prepared, device, mirror.log if rank == 0 else _drop)
+        if rank == 0:
+            _write_summary(config, folder, prepared, fitted, memory, seconds)
+            folder.mark_finished()
+    finally:
+        mirror.finish()
+
+
+def _drop(row: dict[str, Any]) -> None:
+    """Rows go nowhere on ranks that do not write."""
+
+
+def _write_summary(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    fitted: Fitted,
+    memory: int,
+    evaluate_seconds: float,
+) -> None:
+    summary = {
+        "position": config.position["name"],
+        "seed": config.seed,
+        "train_length": config.train_length,
+        "parameters": fitted.parameters,
+        "position_parameters": fitted.position_parameters,
+        "tokens": fitted.tokens,
+        "tokens_per_second": fitted.tokens / max(fitted.train_seconds, 1e-9),
+        "peak_memory_bytes": memory,
+        "train_seconds": fitted.train_seconds,
+        "evaluate_seconds": evaluate_seconds,
+        "final_loss": fitted.final_loss,
+        "corpus_sha256": prepared.corpus_sha256,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
+    }
+    folder.summary.write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def train_as_rank(config: Config, name: str) -> int:
+    """One run, in a process that srun or torchrun started as one rank of it.
+
+    Rank 0 prepares the data and makes the run folder; the others wait for its word.
+
+    Returns:
+        The exit code.
+    """
+    adopt_slurm_variables()
+    check_world(config)
+    device = set_up(config)
+    told: list[Any] = [None]
+    if dist.get_rank() == 0:
+        try:
+            data = prepare(config.data)
+            told = [(RunFolder.create(config, name=name).path, data.folder)]
+        except FarsightError as error:
+            told = [error]
+    dist.broadcast_object_list(told, src=0)
+    if isinstance(told[0], FarsightError):
+        if dist.get_rank() == 0:
+            raise told[0]
+        return told[0].exit_code
+    folder = RunFolder(told[0][0])
+    if not folder.finished:
+        train(config, folder, open_prepared(told[0][1]), device)
+    dist.destroy_process_group()
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one job as one rank; the exit code says how it ended."""
+    job, run, prepared_folder, *overrides = argv
+    try:
+        folder = RunFolder.open(Path(run))
+        config = load(folder.config, overrides)[0]
+        device = set_up(config)
+        prepared = open_prepared(Path(prepared_folder))
+        if job == "train":
+            train(config, folder, prepared, device)
+        else:
+            evaluate(config, folder, prepared, device, _drop)
+        dist.destroy_process_group()
+    except FarsightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

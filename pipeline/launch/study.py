@@ -1,0 +1,178 @@
+"""One study: all runs that a configuration and its sweep name, one after another, then the report."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.checkpoint.export import latest_export
+from pipeline.config.compose import load
+from pipeline.config.schema import Config, DataConfig
+from pipeline.data.prepare import Prepared, prepare
+from pipeline.data.sequences import Sequences
+from pipeline.errors import ConfigError
+from pipeline.evaluate.documents import documents_for
+from pipeline.launch.ranks import start_ranks
+from pipeline.model.decoder import Decoder, parameter_counts
+from pipeline.record.folder import RunFolder, run_name
+from pipeline.report.collect import collect
+from pipeline.report.page import build_report
+from pipeline.report.table import text_table
+
+# what a test may change: none of it alters the weights
+RETESTABLE = ("eval_lengths", "evaluate.", "trainer.processes", "trainer.sequence_parallel",
+              "trainer.accelerator", "trainer.threads")
+
+
+def say(message: str) -> None:
+    """A line for the user, apart from results, which go to standard output."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def check_model(config: Config) -> tuple[int, int]:
+    """Build the decoder without memory; returns its parameters in all and of the encoding.
+
+    Raises:
+        ConfigError: the encoding refuses its settings, the sizes, or the train length.
+    """
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    decoder.position.check_length(config.train_length)
+    if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
+        raise ConfigError(
+            f"position={config.position['name']!r} needs all heads on one rank; set "
+            "trainer.sequence_parallel=1"
+        )
+    return parameter_counts(decoder)
+
+
+def describe(config: Config) -> str:
+    """What a run will do, in one line."""
+    parameters, own = check_model(config)
+    trainer = config.trainer
+    tokens = trainer.max_steps * trainer.batch_sequences * config.train_length
+    return (
+        f"{config.position['name']}: {parameters:,} parameters ({own:,} of the encoding), "
+        f"{trainer.max_steps} steps, {tokens:,} tokens, {trainer.world} ranks "
+        f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel), "
+        f"ZeRO {trainer.zero_stage}, {trainer.precision}"
+    )
+
+
+def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
+    """Prepare every corpus the runs name, once each, and check that it is large enough.
+
+    Raises:
+        DataError: a corpus cannot be read, or is too small for the lengths asked for.
+    """
+    prepared: dict[str, Prepared] = {}
+    for config in runs:
+        key = data_key(config.data)
+        if key not in prepared:
+            prepared[key] = prepare(config.data)
+        data = prepared[key]
+        Sequences(data.split("train"), config.train_length)
+        documents_for(config, data, config.evaluate.split, 1)
+        if config.trainer.evaluate_every:
+            documents_for(config, data, "validation", 1)
+    return prepared
+
+
+def data_key(data: DataConfig) -> str:
+    """Equal for data settings that prepare the same folder."""
+    return repr({k: v for k, v in asdict(data).items() if k != "workers"})
+
+
+def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
+    """Train and test every run, then report.
+
+    A run folder that is finished and holds the same configuration is kept as it is.
+
+    Raises:
+        FarsightError: bad input, before anything is written; or a rank failed.
+    """
+    names = [run_name(config, axes) for config in runs]
+    if len(set(names)) < len(names):
+        raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
+    for config in runs:
+        check_model(config)
+    prepared = prepare_all(runs)
+    folders, began, trained = [], time.monotonic(), 0
+    for number, (config, name) in enumerate(zip(runs, names, strict=True), start=1):
+        folder = RunFolder.create(config, name=name)
+        folders.append(folder.path)
+        if folder.finished:
+            say(f"run {number} of {len(runs)}: {folder.path} is finished; kept as it is")
+            continue
+        left = ""
+        if trained:
+            minutes = (time.monotonic() - began) / trained * (len(runs) - number + 1) / 60.0
+            left = f" (about {minutes:.1f} minutes left)"
+        say(f"run {number} of {len(runs)}: {describe(config)}{left}")
+        data = prepared[data_key(config.data)]
+        try:
+            start_ranks(
+                config, "pipeline.launch.rank", ["train", str(folder.path), str(data.folder)]
+            )
+        finally:
+            folder.release()
+        trained += 1
+    report(folders, Path(runs[0].runs) / runs[0].experiment / "report")
+
+
+def varied_keys(runs: Sequence[Config]) -> list[str]:
+    """The dotted keys in which the runs of a study differ; `position` stands for its settings."""
+    flat = [_flat(asdict(config)) for config in runs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    varied = [key for key in keys if any(one.get(key) != flat[0].get(key) for one in flat)]
+    return list(dict.fromkeys("position" if k.startswith("position.") else k for k in varied))
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat
+
+
+def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
+    """Test the newest checkpoint of a run folder again and print its table.
+
+    Raises:
+        ConfigError: an override would change how the run was trained.
+    """
+    folder = RunFolder.open(path)
+    saved, config = load(folder.config, [])[0], load(folder.config, overrides)[0]
+    changed = varied_keys([saved, config])
+    trained = [key for key in changed if not key.startswith(RETESTABLE)]
+    if trained:
+        raise ConfigError(
+            f"{', '.join(trained)}: belongs to how {path} was trained and cannot be changed by "
+            f"evaluate, which takes: {', '.join(RETESTABLE)}"
+        )
+    latest_export(folder.path / "checkpoints")
+    prepared = prepare_all([config])[data_key(config.data)]
+    start_ranks(
+        config,
+        "pipeline.launch.rank",
+        ["evaluate", str(folder.path), str(prepared.folder), *overrides],
+    )
+    print(text_table(collect([folder.path])))
+
+
+def report(folders: Sequence[Path], out: Path) -> None:
+    """Print a table of these runs and write a page with their curves.
+
+    Runs of different train lengths are no one table: each train length gets its own.
+    """
+    groups: dict[int, list[Path]] = {}
+    for folder in folders:
+        groups.setdefault(load(folder / "config.yaml", [])[0].train_length, []).append(folder)
+    for length, group in groups.items():
+        page = build_report(group, out if len(groups) == 1 else out / f"L{length}")
+        print(text_table(collect(group)))
+        print(f"report: {page}")

@@ -1,0 +1,80 @@
+"""The decoder language model: embedding, blocks, norm, head. h0 = embed(sqrt(D) E[x]).
+
+E ~ N(0, 1/sqrt(D)), so the stream starts at unit spread under every encoding (the input scale of
+Vaswani et al. 2017, section 3.4); projections ~ N(0, 0.02), those back into the stream divided by
+sqrt(2 layers) (GPT-2). Legend: B batch, T tokens held by this rank, S whole sequence, D width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.config.schema import Config
+from pipeline.model.block import Block, RMSNorm
+from pipeline.model.exchange import Exchange
+from pipeline.model.loss import Head
+from pipeline.positions import registry
+from pipeline.positions.base import Position, Shape
+
+
+def shape_of(config: Config) -> Shape:
+    """What the configured encoding may know of the model."""
+    model = config.model
+    return Shape(model.width, model.layers, model.heads, config.train_length)
+
+
+class Decoder(nn.Module):
+    """Pre-norm decoder whose position encoding is a part like any other."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        model, self.width = config.model, config.model.width
+        self.embedding = nn.Embedding(config.data.vocab, model.width)
+        nn.init.normal_(self.embedding.weight, 0.0, model.width**-0.5)
+        self.blocks = nn.ModuleList(
+            Block(model.width, model.heads, model.mlp_width, layer, model.layers)
+            for layer in range(model.layers)
+        )
+        self.norm = RMSNorm(model.width)
+        weight = self.embedding.weight
+        if not model.tied_embeddings:
+            weight = nn.Parameter(torch.empty_like(weight).normal_(0.0, model.width**-0.5))
+        self.head = Head(weight)
+        # last, so that all other weights start equal under every encoding
+        self.position: Position = registry.build(config.position, shape_of(config))
+
+    def hidden(self, tokens: Tensor, ids: Tensor, exchange: Exchange) -> Tensor:
+        """tokens [B,T], ids [B,S] global positions of the whole sequence -> [B,T,D]."""
+        self.position.check_length(ids.shape[1])
+        x = self.width**0.5 * self.embedding(tokens)
+        x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])])
+        for block in self.blocks:
+            x = block(x, ids, self.position, exchange)
+        return self.norm(x)
+
+    def forward(
+        self, tokens: Tensor, labels: Tensor, ids: Tensor, exchange: Exchange | None = None
+    ) -> Tensor:
+        """Nats of each label.
+
+        Args:
+            tokens: [B,T] token ids held by this rank.
+            labels: [B,T] the next tokens; IGNORED labels cost nothing.
+            ids: [B,S] global positions of the whole sequence, the same on all ranks of a group.
+            exchange: how this rank's tokens and heads relate to the whole; None = one rank.
+
+        Returns:
+            [B,T] fp32 nats, 0 where the label is IGNORED.
+
+        Raises:
+            ConfigError: the sequence is longer than the encoding is defined for.
+        """
+        hidden = self.hidden(tokens, ids, exchange or Exchange())
+        return self.head(hidden.flatten(0, 1), labels.flatten()).view_as(labels)
+
+
+def parameter_counts(decoder: Decoder) -> tuple[int, int]:
+    """Parameters in all (a shared table once), and those of the position encoding."""
+    return (
+        sum(p.numel() for p in decoder.parameters()),
+        sum(p.numel() for p in decoder.position.parameters()),
+    )

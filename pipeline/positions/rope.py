@@ -1,0 +1,49 @@
+"""RoPE: pair t of q_i and of k_j is rotated by the angle i w_t and j w_t, w_t = base^(-2t/d), so
+S_ij = Re sum_t (q_t k_t*) exp(i (i - j) w_t) / sqrt(d), t = 0 .. d/2 - 1.
+
+Su, Lu, Pan, Murtadha, Wen, Liu 2021, arXiv 2104.09864, equation 34; interleaved pairs (2t, 2t+1)
+as in the paper. Values are not rotated; every layer rotates.
+"""
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import ConfigError
+from pipeline.positions.base import Facts, Position, Shape, Site
+
+
+class RotaryPosition(Position):
+    """Rotary position embedding of queries and keys."""
+
+    facts = Facts(
+        source="Su et al. 2021, arXiv 2104.09864",
+        formula="S_ij = Re sum_t (q_t k_t*) e^{i(i-j)w_t}/sqrt(d), w_t = base^(-2t/d)",
+        shift_invariant=True,
+        attention_path="sdpa",
+    )
+
+    def __init__(self, shape: Shape, *, base: float = 10000.0) -> None:
+        super().__init__(shape)
+        if shape.head_width % 2:
+            raise ConfigError(
+                f"model.width / model.heads = {shape.head_width}: rope rotates pairs, so the head "
+                "width must be even"
+            )
+        if not base > 1.0:
+            raise ConfigError(f"position.base={base}: must be above 1; the paper uses 10000")
+        self.base = base
+
+    def rotate(self, q: Tensor, k: Tensor, ids: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        """q, k [B,h,S,d], ids [B,S] -> rotated q, k. Angles fp64, products fp32."""
+        d = self.shape.head_width
+        pairs = torch.arange(d // 2, device=q.device, dtype=torch.float64)
+        angles = ids[:, None, :, None].double() * self.base ** (-2.0 * pairs / d)
+        cos, sin = angles.cos().float(), angles.sin().float()
+        return _rotate(q, cos, sin), _rotate(k, cos, sin)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B,h,S,d], cos and sin [B,1,S,d/2] -> x with every pair (2t, 2t+1) turned."""
+    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    return turned.flatten(-2).to(x.dtype)

@@ -1,0 +1,67 @@
+"""What a run ran on, for its ``environment.json``: enough to repeat it, nothing private.
+
+No environment variables, user names, host names or command lines: those can hold secrets.
+"""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "deepspeed", "lightning", "wandb", "sentencepiece", "numpy", "omegaconf")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, platform, processor and git commit; a package that is not installed is null.
+
+    ``cores`` counts the cores this process may use. Imports none of the packages.
+    """
+    return {
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "git": _git(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git() -> dict[str, Any] | None:
+    """Commit of the source tree and whether it was changed since; null outside a git work tree."""
+    source = Path(__file__).resolve().parents[2]
+    top = _ask_git(source, "rev-parse", "--show-toplevel")
+    # An installed copy may lie inside somebody else's repository, whose commit would say nothing.
+    if top is None or Path(top).resolve() != source:
+        return None
+    commit = _ask_git(source, "rev-parse", "--verify", "HEAD")
+    changes = _ask_git(source, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "changed": bool(changes)} if commit else None
+
+
+def _ask_git(folder: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -1,0 +1,241 @@
+"""A copy of the rows on Weights & Biases, which can never stop, slow or falsify training.
+
+All work is done by one background thread that owns the W&B client: training only puts rows in a queue.
+What cannot be sent now stays in ``<run folder>/wandb`` and goes there later with ``wandb sync``.
+``metrics.jsonl`` stays the truth; x axes are its own ``tokens`` and ``length``, never W&B's step, which
+drops points after a restart.
+"""
+
+import importlib
+import netrc
+import os
+import queue
+import re
+import secrets
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from pipeline.config.schema import Config
+
+SCORES = ("loss", "perplexity", "bits_per_byte")
+TABLE = ("protocol", "length", "defined", "reason", *SCORES, "standard_error", "scored_tokens")
+SLACK = 5.0
+
+
+class WandbMirror:
+    """Mirrors the rows of one run folder; made on every rank, ``enabled`` on one.
+
+    Never raises and never waits, except ``finish``, which waits at most for the two time-outs of
+    ``config.wandb``. Whatever fails is said once on stderr. The run id is minted once per run folder, so
+    a run that is started again goes on as the same W&B run.
+    """
+
+    def __init__(self, config: Config, folder: Path, enabled: bool) -> None:
+        self._config, self._folder = config, folder
+        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._warned = False
+        if not enabled or config.wandb.mode == "off":
+            return
+        try:
+            # Imported here and not in the thread: a worker forked in mid-import would hang.
+            wandb = importlib.import_module("wandb")
+        except Exception as error:
+            return self._warn("the package cannot be imported", error)
+        self._thread = threading.Thread(
+            target=self._work, args=(wandb,), name="wandb mirror", daemon=True
+        )
+        self._thread.start()
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Queue one row of metrics or of an evaluation; the caller goes on at once."""
+        if self._thread is not None:
+            self._rows.put(dict(row))
+
+    def finish(self) -> None:
+        """Send what is queued and close the run, or give up after the time-outs; once is enough."""
+        if self._thread is None:
+            return
+        self._rows.put(None)
+        times = self._config.wandb
+        self._thread.join(times.init_timeout + times.finish_timeout + SLACK)
+        if self._thread.is_alive():
+            self._warn("the client does not answer", None)
+        self._thread = None
+
+    def _work(self, wandb: Any) -> None:
+        run, table, defined = self._start(wandb), [], set()
+        while (row := self._rows.get()) is not None:
+            try:
+                if run is not None:
+                    for axis, point in points(row):
+                        _define(run, axis, point, defined)
+                        run.log(point)
+                    if "protocol" in row and "kind" not in row:
+                        table.append([row.get(column) for column in TABLE])
+            except Exception as error:
+                self._warn("a row was not taken", error)
+        try:
+            if run is not None:
+                if table:
+                    run.log({"eval/table": wandb.Table(columns=list(TABLE), data=table)})
+                run.finish()
+        except Exception as error:
+            self._warn("not everything was sent in time", error)
+
+    def _start(self, wandb: Any) -> Any:
+        """A W&B run: online if wanted and possible, else offline; None if neither is."""
+        online = self._config.wandb.mode == "online" or (
+            self._config.wandb.mode == "auto" and os.environ.get("WANDB_MODE", "online") == "online"
+        )
+        try:
+            if online and not _has_key(wandb):
+                online = False
+                _say(f"no W&B key: offline; `wandb sync` sends {self._folder / 'wandb'} later")
+            # Without this the client reports its own start, and each of its troubles, on its own.
+            wandb.setup(settings=wandb.Settings(silent=True))
+            if online:
+                try:
+                    run = self._init(wandb, "online")
+                    _say(f"W&B: {run.url}")
+                    return run
+                except Exception as error:
+                    self._warn("the server was not reached", error)
+            return self._init(wandb, "offline")
+        except Exception as error:
+            self._warn("no run could be started", error)
+            return None
+
+    def _init(self, wandb: Any, mode: str) -> Any:
+        config, times = self._config, self._config.wandb
+        name = config.position["name"]
+        settings = wandb.Settings(
+            init_timeout=times.init_timeout,
+            finish_timeout=times.finish_timeout,
+            finish_timeout_raises=True,
+            x_service_wait=times.init_timeout,
+            # Rows of a killed run are lost up to this many seconds back; the default is 15.
+            x_transaction_log_flush_interval=1.0,
+            silent=True,
+            reinit="create_new",
+            # Command lines, git remotes, package lists and consoles can all hold secrets.
+            console="off",
+            disable_git=True,
+            disable_code=True,
+            disable_job_creation=True,
+            x_disable_meta=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
+        )
+        return wandb.init(
+            mode=mode,
+            project=times.project,
+            entity=times.entity,
+            id=_run_id(self._folder),
+            resume="allow",
+            dir=str(self._folder),
+            group=config.experiment,
+            job_type="pretrain",
+            name=self._folder.name,
+            tags=[name, f"L{config.train_length}"],
+            # From the saved file, where secrets are unresolved, and not from the resolved Config.
+            config=flat_config(yaml.safe_load((self._folder / "config.yaml").read_text())),
+            settings=settings,
+        )
+
+    def _warn(self, what: str, error: Exception | None) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = f" ({type(error).__name__}: {_first_line(error)})" if error else ""
+            _say(
+                f"W&B: {what}{reason}. Training is not affected and metrics.jsonl is complete; "
+                f"`wandb sync` sends what {self._folder / 'wandb'} holds"
+            )
+
+
+def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """(x axis, values including the x) for each point that a row stands for; without nulls.
+
+    Train rows and the short evaluations during training lie over ``train/tokens``, the final evaluation
+    over ``eval/length``, and per-position losses over ``eval/position``.
+    """
+    if row.get("kind") == "train":
+        values = {f"train/{key}": value for key, value in row.items() if key != "kind"}
+        return [("train/tokens", _present(values))]
+    protocol = re.sub(r"[^a-z]", "_", row["protocol"])
+    if row.get("kind") == "evaluation":
+        values = {f"train/{protocol}_{key}_L{row['length']}": row.get(key) for key in SCORES}
+        point = _present(values)
+        return [("train/tokens", {"train/tokens": row["tokens"], **point})] if point else []
+    if row.get("losses"):
+        name, size = f"eval/{protocol}_loss", row["bin"]
+        return [
+            ("eval/position", {"eval/position": number * size + size // 2, name: loss})
+            for number, loss in enumerate(row["losses"])
+        ]
+    point = _present({f"eval/{protocol}_{key}": row.get(key) for key in SCORES})
+    return [("eval/length", {"eval/length": row["length"], **point})] if point else []
+
+
+def flat_config(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration with one level of keys, as W&B groups by: ``model_width``, ``position``.
+
+    ``position`` is the name of the encoding; its own settings are ``position_<setting>``.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in saved.items():
+        for name, item in value.items() if isinstance(value, Mapping) else ():
+            flat[key if (key, name) == ("position", "name") else f"{key}_{name}"] = item
+        if not isinstance(value, Mapping):
+            flat[key] = value
+    return flat
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _define(run: Any, axis: str, point: Mapping[str, Any], defined: set[str]) -> None:
+    # By exact name: overlapping patterns are resolved in random order by the client.
+    for name in (axis, *point):
+        if name not in defined:
+            run.define_metric(name, step_metric=None if name == axis else axis)
+            defined.add(name)
+
+
+def _run_id(folder: Path) -> str:
+    path = folder / "wandb_id"
+    if not path.exists():
+        path.write_text(secrets.token_hex(4) + "\n")
+    return path.read_text().strip()
+
+
+def _has_key(wandb: Any) -> bool:
+    """Whether a key lies where the client looks for it; asking the client could open a prompt."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url).netloc
+    places = (os.environ.get("NETRC"), "~/.netrc", "~/_netrc")
+    for path in (Path(place).expanduser() for place in places if place):
+        try:
+            known = netrc.netrc(path).hosts
+        except (OSError, netrc.NetrcParseError):
+            continue
+        if host in known or ("forge.coreweave.com" in host and "api.wandb.ai" in known):
+            return True
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [""])[0][:200]
+    return re.sub(r"://[^/\s@]*@", "://", line)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Lightning and DeepSpeed: the module, the strategy, the optimizer, the callbacks."""

@@ -1,0 +1,1 @@
+"""One callback per file."""

@@ -1,0 +1,43 @@
+"""Every `evaluate_every` steps: the suffix loss of a few documents at every length."""
+
+import time
+from typing import Any
+
+import lightning as L
+
+from pipeline.evaluate.documents import Documents
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.suite import suffix_rows
+from pipeline.training.callbacks.recorder import Recorder, Write
+from pipeline.training.module import Pretraining
+
+
+class ShortEvaluation(L.Callback):
+    """Makes extrapolation visible over train tokens; all ranks take part, rank 0 writes."""
+
+    def __init__(self, documents: Documents, recorder: Recorder, write: Write) -> None:
+        self.documents, self.recorder, self.write = documents, recorder, write
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *unused: Any
+    ) -> None:
+        """Evaluate the live weights; the training clock stands meanwhile."""
+        assert isinstance(pl_module, Pretraining)
+        last, config = pl_module.last, pl_module.config
+        if last is None or not pl_module.step_finished:
+            return
+        if (last.step + 1) % config.trainer.evaluate_every:
+            return
+        began = time.monotonic()
+        scorer = Scorer(
+            pl_module.decoder,
+            pl_module.mesh,
+            pl_module.exchange,
+            pl_module.device,
+            config.evaluate.batch_tokens,
+        )
+        for row in suffix_rows(config, scorer, self.documents):
+            if trainer.is_global_zero:
+                where = {"kind": "evaluation", "step": last.step + 1, "tokens": self.recorder.tokens}
+                self.write({**where, **row})
+        self.recorder.paused += time.monotonic() - began

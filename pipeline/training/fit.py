@@ -1,0 +1,120 @@
+"""Trains one configuration on this rank, and hands back whole fp32 weights."""
+
+import logging
+import warnings
+from dataclasses import dataclass
+
+import lightning as L
+import torch
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from torch import Tensor
+
+from pipeline.config.schema import Config
+from pipeline.data.module import TrainingData, TrainingSequences
+from pipeline.evaluate.documents import Documents
+from pipeline.model.decoder import parameter_counts
+from pipeline.training.callbacks.recorder import Recorder, Write
+from pipeline.training.callbacks.short_evaluation import ShortEvaluation
+from pipeline.training.module import Pretraining, build_decoder
+from pipeline.training.strategy import SequenceParallelStrategy
+
+
+@dataclass
+class Fitted:
+    """What training leaves. `weights` are whole fp32 CPU tensors on rank 0, empty elsewhere."""
+
+    weights: dict[str, Tensor]
+    tokens: int
+    train_seconds: float
+    final_loss: float
+    parameters: int
+    position_parameters: int
+
+
+def quiet_libraries() -> None:
+    """Lightning and DeepSpeed announce what Farsight reports in its own words."""
+    for name in ("lightning.pytorch", "lightning.fabric", "DeepSpeed", "deepspeed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    warnings.filterwarnings("ignore", module=r"deepspeed\..*")
+
+
+def fit(
+    config: Config,
+    sequences: TrainingSequences,
+    documents: Documents | None,
+    *,
+    write: Write,
+    name: str,
+    module: Pretraining | None = None,
+) -> Fitted:
+    """Train `max_steps` optimizer steps; every rank of the world calls it.
+
+    Args:
+        config: the validated configuration.
+        sequences: what to train on.
+        documents: what the short evaluations use; None = no short evaluation.
+        write: receives metric rows, on rank 0 only.
+        name: shown beside the progress bar.
+        module: the LightningModule; None = a fresh one.
+
+    Raises:
+        TrainingDiverged: the loss is not finite.
+    """
+    quiet_libraries()
+    trainer_config = config.trainer
+    module = module or Pretraining(config, build_decoder(config))
+    parameters = parameter_counts(module.decoder)
+    recorder = Recorder(trainer_config, write, name)
+    callbacks: list[L.Callback] = [recorder]
+    if documents is not None and trainer_config.evaluate_every:
+        callbacks.append(ShortEvaluation(documents, recorder, write))
+    trainer = L.Trainer(
+        accelerator="cuda" if on_gpu(config) else "cpu",
+        devices=trainer_config.processes,
+        num_nodes=trainer_config.nodes,
+        strategy=SequenceParallelStrategy(trainer_config),
+        plugins=[TorchElasticEnvironment()],
+        precision="bf16-mixed" if trainer_config.precision == "bf16" else "32-true",
+        max_steps=trainer_config.max_steps,
+        accumulate_grad_batches=trainer_config.accumulate,
+        gradient_clip_val=config.optimizer.gradient_clip,
+        use_distributed_sampler=False,
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, datamodule=TrainingData(sequences, config))
+    assert module.last is not None
+    return Fitted(
+        whole_weights(module, trainer.is_global_zero),
+        recorder.tokens,
+        recorder.train_seconds,
+        module.last.loss,
+        *parameters,
+    )
+
+
+def on_gpu(config: Config) -> bool:
+    """Whether this run uses CUDA: asked for, or `auto` where there is a device."""
+    accelerator = config.trainer.accelerator
+    return accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
+
+
+def whole_weights(module: Pretraining, keep: bool) -> dict[str, Tensor]:
+    """The fp32 master weights of the decoder, gathered from all ranks, on CPU.
+
+    Every rank takes part; only those with `keep` get them.
+    """
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    weights = {}
+    for name, parameter in module.decoder.named_parameters():
+        whole = safe_get_full_fp32_param(parameter)
+        if whole is None:
+            raise AssertionError(f"{name}: DeepSpeed keeps no fp32 weight of this parameter")
+        if keep:
+            weights[name] = whole.detach().float().cpu().clone().view(whole.shape)
+    return weights

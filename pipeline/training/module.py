@@ -1,0 +1,119 @@
+"""The LightningModule: an exact token mean under any accumulation, world and sequence groups.
+
+loss of a rank = (its nats) / (target tokens of the whole optimizer step, all ranks) x world, so
+that DeepSpeed's mean over the world is sum of nats / sum of tokens: no mean ever crosses a
+micro-batch, a rank or a shard.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from pipeline.config.schema import Config
+from pipeline.errors import TrainingDiverged
+from pipeline.model.decoder import Decoder
+from pipeline.model.loss import IGNORED
+from pipeline.parallel.reduce import world_sum
+from pipeline.parallel.ulysses import exchange_for
+from pipeline.training.optimizer import build_optimizer, learning_rate
+
+
+@dataclass
+class StepResult:
+    """One finished optimizer step; `loss` in nats per token and `tokens` are global."""
+
+    step: int
+    loss: float
+    tokens: int
+    learning_rate: float
+
+
+def build_decoder(config: Config) -> Decoder:
+    """A fresh decoder; its weights depend on the seed alone, and on no other random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return Decoder(config)
+
+
+class Pretraining(L.LightningModule):
+    """Next-token pretraining of one decoder. `last` is the step finished last."""
+
+    def __init__(self, config: Config, decoder: Decoder) -> None:
+        super().__init__()
+        self.config, self.decoder = config, decoder
+        self.last: StepResult | None = None
+        self._nats: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW; the learning rate is set at every step, see `on_train_batch_start`."""
+        return build_optimizer(self.decoder, self.config.optimizer)
+
+    def setup(self, stage: str) -> None:
+        """The exchange of this rank's sequence group."""
+        self.exchange = exchange_for(self.mesh)
+
+    @property
+    def mesh(self) -> Any:
+        """This rank's place, from the strategy."""
+        return self.trainer.strategy.mesh  # type: ignore[attr-defined]
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """The learning rate is a function of the step, so no scheduler state can be lost."""
+        rate = learning_rate(batch["step"], self.config.trainer.max_steps, self.config.optimizer)
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = rate
+
+    @property
+    def engine(self) -> Any:
+        """The DeepSpeed engine."""
+        return self.trainer.strategy.model
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of one micro-batch on this rank.
+
+        Raises:
+            TrainingDiverged: the global loss is not finite; on all ranks, before any update.
+        """
+        labels: Tensor = batch["labels"]
+        ids = torch.arange(self.config.train_length, device=labels.device)
+        nats = self.decoder(
+            batch["tokens"], labels, ids.expand(len(labels), -1), self.exchange
+        ).sum()
+        self._nats.append(nats.detach().double())
+        self._targets.append((labels != IGNORED).sum())
+        accumulate = self.config.trainer.accumulate
+        if len(self._nats) == accumulate:
+            self.last = self._finish(batch)
+        # Lightning divides by the accumulation count on its own: undo that
+        return nats / batch["step_tokens"] * (self.mesh.world * accumulate)
+
+    def _finish(self, batch: dict[str, Any]) -> StepResult:
+        counted = [torch.stack(self._nats).sum(), torch.stack(self._targets).sum()]
+        nats, targets = world_sum(counted, self.device)
+        self._nats, self._targets = [], []
+        step, expected = batch["step"], batch["step_tokens"]
+        if targets != expected:
+            raise AssertionError(f"step {step}: {targets} target tokens, the data says {expected}")
+        loss = nats / targets if targets else 0.0
+        if not math.isfinite(loss):
+            raise TrainingDiverged(
+                f"step {step}: the loss is {loss}; no weight was changed by this step. Lower "
+                "optimizer.learning_rate or raise optimizer.warmup_steps"
+            )
+        rate = learning_rate(step, self.config.trainer.max_steps, self.config.optimizer)
+        return StepResult(step, loss, int(targets), rate)
+
+    @property
+    def step_finished(self) -> bool:
+        """Whether the micro-batch just run was the last of its optimizer step."""
+        return self.last is not None and not self._nats
+
+    def gradient_norm(self) -> float:
+        """Global norm of the last step's gradient before clipping, as the engine computed it."""
+        norm = self.engine.get_global_grad_norm()
+        return math.nan if norm is None else float(norm)
