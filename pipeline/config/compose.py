@@ -1,21 +1,21 @@
 """From a file and overrides to validated configurations, one for each run of the sweep."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipeline.config.groups import GROUPS, Step, configs_folder, expand, position_settings
-from pipeline.config.layers import Axis, Cleared, Entry, file_entries, override_entries
-from pipeline.config.layers import mapping_entries
+from pipeline.config.groups import Step, configs_folder, position_settings
+from pipeline.config.layers import Axis, Entry, Settled, file_entries, override_entries
 from pipeline.config.redact import canonical_yaml
 from pipeline.config.schema import Config
-from pipeline.config.strict_yaml import Located
 from pipeline.config.validate import validate
 from pipeline.config.values import Setting, convert, settings, show, suggestion
 from pipeline.errors import ConfigError
+
+Point = dict[str, int]
 
 
 def load(path: Path, overrides: Sequence[str], *, folder: Path | None = None) -> list[Config]:
@@ -36,21 +36,21 @@ def load(path: Path, overrides: Sequence[str], *, folder: Path | None = None) ->
         *override_entries(overrides, folder),
     ]
     axes = _live_axes(entries)
-    points = list(itertools.product(*(axis.values for axis in axes)))
+    counts = [range(len(axis.values)) for axis in axes]
+    points = [
+        dict(zip((axis.key for axis in axes), indices, strict=True))
+        for indices in itertools.product(*counts)
+    ]
     runs = []
     for point in points:
-        chosen = {id(axis): value for axis, value in zip(axes, point, strict=True)}
-        config = _build(entries, chosen, folder)
+        config = _build(entries, axes, point, folder)
         try:
             validate(config)
         except ConfigError as error:
-            place = ", ".join(
-                f"{axis.key}={show(value.plain())}"
-                for axis, value in zip(axes, point, strict=True)
-            )
-            raise ConfigError(f"{path}{f' (run {place})' if place else ''}: {error}") from error
+            place = f" (run {_words(axes, point)})" if axes else ""
+            raise ConfigError(f"{path}{place}: {error}") from error
         runs.append(config)
-    _refuse_equal_runs(runs, axes, points)
+    _refuse_equal_runs(path, runs, axes, points)
     return runs
 
 
@@ -58,22 +58,118 @@ def _live_axes(entries: Sequence[Entry]) -> list[Axis]:
     """Return the axes that nothing after them sets, in the order they were first listed."""
     axes: dict[str, Axis] = {}
     for entry in entries:
-        if isinstance(entry, Cleared):
-            axes.clear()
+        if isinstance(entry, Settled):
+            for key in [key for key in axes if entry.key in ("sweep", key)]:
+                del axes[key]
         elif isinstance(entry, Axis):
+            _refuse_undone_axis(entry, axes)
             axes[entry.key] = entry
+        elif entry.key == "position.name":
+            axes = {key: axis for key, axis in axes.items() if key.partition(".")[0] != "position"}
         else:
-            axes.pop("position" if entry.key == "position.name" else entry.key, None)
+            axes.pop(entry.key, None)
     return list(axes.values())
 
 
-def _build(entries: Sequence[Entry], chosen: Mapping[int, Located], folder: Path) -> Config:
-    """Apply all assignments in order, each axis with its chosen value."""
+def _refuse_undone_axis(later: Axis, axes: dict[str, Axis]) -> None:
+    """Refuse a group axis that replaces what an axis before it sets."""
+    for key, axis in axes.items():
+        if key != later.key and later.sets(key):
+            raise ConfigError(
+                f"{axis.where}: the sweep axis `{key}` has no effect, because the axis "
+                f"`{later.key}` ({later.where}) after it replaces it. Remove one of the two."
+            )
+
+
+def _build(entries: Sequence[Entry], axes: list[Axis], point: Point, folder: Path) -> Config:
+    """Apply all assignments in order, each live axis with its chosen value."""
     draft = _Draft(folder)
     for entry in entries:
         if isinstance(entry, Step):
             draft.apply(entry)
-        elif isinstance(entry, Axis) and id(entry) in chosen:
-            for step in _axis_steps(entry, chosen[id(entry)], folder):
+        elif isinstance(entry, Axis) and any(entry is axis for axis in axes):
+            for step in entry.steps[point[entry.key]]:
                 draft.apply(step)
     return draft.config()
+
+
+class _Draft:
+    """The settings of one run while assignments are applied to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.table = settings()
+        self.values: dict[str, Any] = {}
+        self.templates: dict[str, str] = {}
+        self.position: dict[str, Any] = {}
+        self.position_table: dict[str, Setting] = {}
+
+    def apply(self, step: Step) -> None:
+        """Make one assignment; raises ConfigError if the value does not fit."""
+        if step.key == "position.name":
+            self._start_position(step)
+        elif step.key.startswith("position."):
+            self._set_position(step)
+        else:
+            self.values[step.key] = self._convert(self.table[step.key], step)
+
+    def config(self) -> Config:
+        """Return what has been assigned as a Config; the schema's types are enforced once more."""
+        nested: dict[str, Any] = {}
+        for key, value in self.values.items():
+            *parents, leaf = key.split(".")
+            target = nested
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[leaf] = value
+        draft = OmegaConf.merge(OmegaConf.structured(Config), nested)
+        if self.position:
+            draft.position = self.position
+        config = OmegaConf.to_object(draft)
+        assert isinstance(config, Config)
+        config.unresolved = dict(self.templates)
+        return config
+
+    def _start_position(self, step: Step) -> None:
+        self.position_table, defaults = position_settings(self.folder, step.value)
+        self.templates = {k: v for k, v in self.templates.items() if not k.startswith("position.")}
+        self.position = {"name": step.value.value}
+        for name, default in defaults.items():
+            self._set_position(Step(f"position.{name}", default))
+
+    def _set_position(self, step: Step) -> None:
+        name = step.key.removeprefix("position.")
+        if name not in self.position_table:
+            takes = ", ".join(f"`{known}`" for known in self.position_table) or "no settings"
+            raise ConfigError(
+                f"{step.value.where}: `{name}` is not used by position "
+                f"'{self.position['name']}'; it takes: {takes}."
+                + suggestion(name, self.position_table)
+            )
+        self.position[name] = self._convert(self.position_table[name], step)
+
+    def _convert(self, setting: Setting, step: Step) -> Any:
+        value, template = convert(setting, step.value)
+        self.templates.pop(step.key, None)
+        if template is not None:
+            self.templates[step.key] = template
+        return value
+
+
+def _words(axes: Sequence[Axis], point: Point) -> str:
+    """Name a point of the sweep as the user would."""
+    return ", ".join(f"{a.key}={show(a.values[point[a.key]].plain())}" for a in axes)
+
+
+def _refuse_equal_runs(
+    path: Path, runs: Sequence[Config], axes: Sequence[Axis], points: Sequence[Point]
+) -> None:
+    """Refuse a sweep two points of which are the same run: an axis has no effect."""
+    seen: dict[str, Point] = {}
+    for config, point in zip(runs, points, strict=True):
+        first = seen.setdefault(canonical_yaml(config), point)
+        if first is not point:
+            raise ConfigError(
+                f"{path}: the sweep has the same run twice ({_words(axes, first)} and "
+                f"{_words(axes, point)}): a later setting undoes an axis. Remove one of the two."
+            )

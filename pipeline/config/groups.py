@@ -111,11 +111,13 @@ def leaf_steps(found: Located, prefix: str, table: dict[str, Any]) -> list[Step]
 
 def unknown(key: str, where: str, table: dict[str, Any]) -> ConfigError:
     """Return the error for a key that is not a setting; it never shows the value."""
-    known = [*table, *GROUPS, "sweep", "include"]
-    known += sorted({name.split(".")[0] for name in table if "." in name})
     parent, _, leaf = key.rpartition(".")
     siblings = [name for name in table if name.rpartition(".")[0] == parent]
-    hint = suggestion(key, dict.fromkeys(siblings + known)) or _nested(leaf, table)
+    known = dict.fromkeys([*siblings, *table])
+    if not parent:
+        tops = {name.partition(".")[0] for name in table}
+        known |= dict.fromkeys([*GROUPS, *sorted(tops), "sweep", "include"])
+    hint = _nested(leaf, table) or suggestion(key, known)
     return ConfigError(f"{where}: `{key}` is not a setting.{hint}{secrets.advice(key)}")
 
 

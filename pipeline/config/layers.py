@@ -15,24 +15,33 @@ from pipeline.config.strict_yaml import Located, read, read_value
 from pipeline.config.values import settings, show, suggestion
 from pipeline.errors import ConfigError
 
+_TYPED = "command line"
 _INCLUDE = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A sweep axis: the key takes each of the values in turn."""
+    """A sweep axis: the key takes each of the values in turn, by the assignments beside it."""
 
     key: str
     values: tuple[Located, ...]
+    steps: tuple[tuple[Step, ...], ...]
     where: str
+
+    def sets(self, key: str) -> bool:
+        """Say whether one of the values assigns this key."""
+        assigned = {step.key for steps in self.steps for step in steps}
+        return key in assigned or (key.startswith("position.") and "position.name" in assigned)
 
 
 @dataclass(frozen=True)
-class Cleared:
-    """A layer's own ``sweep`` begins: axes of the layers before it no longer count."""
+class Settled:
+    """Axes before this, over this key, no longer count; ``sweep`` stands for all of them."""
+
+    key: str
 
 
-Entry = Step | Axis | Cleared
+Entry = Step | Axis | Settled
 
 
 def file_entries(path: Path, folder: Path, chain: tuple[Path, ...] = ()) -> list[Entry]:
@@ -66,19 +75,19 @@ def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
     for override in overrides:
         key, equals, text = override.partition("=")
         key = key.strip()
-        where = f"command line, `{key}`"
         if not equals or not key:
-            secrets.refuse("override", override, "command line")
+            secrets.refuse("override", override, _TYPED)
             raise ConfigError(
-                f"command line: {show(override)} is not an override. Write key=value, for example "
+                f"{_TYPED}: {show(override)} is not an override. Write key=value, for example "
                 "trainer.max_steps=100."
             )
-        secrets.refuse(key, text, where)
-        found = _override(key, text, where, folder)
+        secrets.refuse(key, text, _TYPED)
+        found = _override(key, text, folder)
         steps = [entry for entry in found if isinstance(entry, Step)]
-        if key in GROUPS or key == "position.name":
-            for step in steps:
-                _refuse_undone(step.key, override, explicit)
+        axes = [entry for entry in found if isinstance(entry, Axis) and entry.key in GROUPS]
+        steps += [step for axis in axes for value in axis.steps for step in value]
+        if key in GROUPS or key == "position.name" or axes:
+            _refuse_undone(override, steps, explicit)
         else:
             explicit |= {step.key: override for step in steps}
         entries += found
@@ -94,14 +103,14 @@ def mapping_entries(root: Located, folder: Path) -> list[Entry]:
     for key, item in root.value.items():
         if key in GROUPS:
             first, second = _group(key, item, folder)
-            named += first
+            named += [*_settled(key, item), *first]
             plain += second
         elif key == "sweep":
-            axes = _axes(item)
+            axes = _axes(item, folder)
         else:
             plain += leaf_steps(Located({key: item}, item.where), "", table)
     _refuse_set_and_swept(axes, root, plain)
-    cleared: list[Entry] = [Cleared()] if "sweep" in root.value else []
+    cleared: list[Entry] = [Settled("sweep")] if "sweep" in root.value else []
     over_groups = [axis for axis in axes if axis.key in GROUPS]
     others = [axis for axis in axes if axis.key not in GROUPS]
     return [*cleared, *named, *over_groups, *plain, *others]
@@ -148,17 +157,23 @@ def _group(key: str, item: Located, folder: Path) -> tuple[list[Step], list[Step
     return named, leaf_steps(Located(rest, item.where), key + ".", settings())
 
 
-def _axes(item: Located) -> list[Axis]:
+def _settled(group: str, item: Located) -> list[Entry]:
+    """Return the end of earlier axes over a group, if the group is given as a name."""
+    named = not isinstance(item.value, dict) or "name" in item.value
+    return [Settled(group)] if named else []
+
+
+def _axes(item: Located, folder: Path) -> list[Axis]:
     """Return the axes of a ``sweep`` mapping."""
     if not isinstance(item.value, dict):
         raise ConfigError(
             f"{item.where}: `sweep` = {show(item.plain())} must be a mapping of settings to lists: "
             "sweep: {position: [rope, alibi], optimizer.learning_rate: [1e-3, 3e-4]}."
         )
-    return [_axis(key, values) for key, values in item.value.items()]
+    return [_axis(key, values, folder) for key, values in item.value.items()]
 
 
-def _axis(key: str, values: Located) -> Axis:
+def _axis(key: str, values: Located, folder: Path) -> Axis:
     """Check the key and the list of one axis."""
     table = settings()
     key = "position" if key == "position.name" else key
@@ -168,40 +183,53 @@ def _axis(key: str, values: Located) -> Axis:
         nested = isinstance(values.value, dict)
         fix = "Write nested settings with dots: optimizer.learning_rate." if nested else ""
         raise ConfigError(
-            f"{values.where}: `sweep.{key}` = {show(values.plain())} must be a list of at least one "
-            f"value. {fix}".rstrip()
+            f"{values.where}: `sweep.{key}` = {show(values.plain())} must be a list of one or more "
+            f"values. {fix}".rstrip()
         )
     plain = values.plain()
     for index, value in enumerate(plain):
         if value in plain[:index]:
             raise ConfigError(f"{values.where}: `sweep.{key}` lists {show(value)} twice. Keep one.")
-    return Axis(key, tuple(values.value), values.where)
+    steps = tuple(tuple(_assign(key, value, folder)) for value in values.value)
+    return Axis(key, tuple(values.value), steps, values.where)
 
 
-def _override(key: str, text: str, where: str, folder: Path) -> list[Entry]:
+def _assign(key: str, value: Located, folder: Path) -> list[Step]:
+    """Return the assignments that give a group or a setting one value."""
+    if key in GROUPS:
+        named, plain = _group(key, value, folder)
+        return [*named, *plain]
+    return [Step(key, value)]
+
+
+def _override(key: str, text: str, folder: Path) -> list[Entry]:
     """Return the assignments of one override."""
     table = settings()
-    value = read_value(text, where)
+    value = read_value(text, key, _TYPED)
     if key == "sweep":
-        return [Cleared(), *_axes(value)]
+        return [Settled("sweep"), *_axes(value, folder)]
     if key.startswith("sweep."):
-        return [_axis(key.removeprefix("sweep."), value)]
+        return [_axis(key.removeprefix("sweep."), value, folder)]
     if key in GROUPS:
-        named, rest = _group(key, value, folder)
-        return [*named, *rest]
+        return [*_settled(key, value), *_assign(key, value, folder)]
     if key == "position.name":
-        return list(expand(folder, "position", value))
+        return [Settled("position"), *expand(folder, "position", value)]
     if key in table or key.startswith("position."):
         return [Step(key, value)]
-    return list(leaf_steps(Located({key: value}, where), "", table))
+    if key == "include":
+        raise ConfigError(
+            f"{_TYPED}: `include` belongs into a file. Give the file itself as the configuration."
+        )
+    return list(leaf_steps(Located({key: value}, _TYPED), "", table))
 
 
-def _refuse_undone(key: str, override: str, explicit: dict[str, str]) -> None:
+def _refuse_undone(override: str, steps: Sequence[Step], explicit: dict[str, str]) -> None:
     """Refuse an override that a named group after it replaces: it would have no effect."""
-    for earlier, text in explicit.items():
-        if earlier == key or (key == "position.name" and earlier.startswith("position.")):
+    assigned = {step.key for step in steps}
+    for key, text in explicit.items():
+        if key in assigned or (key.startswith("position.") and "position.name" in assigned):
             raise ConfigError(
-                f"command line: `{text}` has no effect, because `{override}` after it replaces it. "
+                f"{_TYPED}: `{text}` has no effect, because `{override}` after it replaces it. "
                 f"Write `{text}` after `{override}`, or leave it out."
             )
 
@@ -209,10 +237,7 @@ def _refuse_undone(key: str, override: str, explicit: dict[str, str]) -> None:
 def _refuse_set_and_swept(axes: list[Axis], root: Located, plain: Sequence[Entry]) -> None:
     """Refuse a key that one file both sets and sweeps: the first would have no effect."""
     given = {entry.key for entry in plain if isinstance(entry, Step)}
-    for group in GROUPS:
-        value = root.value[group].value if group in root.value else {}
-        if not isinstance(value, dict) or "name" in value:
-            given.add(group)
+    given |= {key for key in GROUPS if key in root.value and _settled(key, root.value[key])}
     for axis in axes:
         if axis.key in given:
             raise ConfigError(

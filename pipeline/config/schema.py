@@ -5,7 +5,7 @@ test keeps the two equal. Checks that involve more than one setting are in ``val
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 NAME = r"[a-z0-9][a-z0-9_.-]{0,63}"
 _NAME_WORDS = (
@@ -32,13 +32,6 @@ class Allowed:
 
 def _setting(default: Any, **allowed: Any) -> Any:
     return field(default=default, metadata={"allowed": Allowed(**allowed)})
-
-
-def _eval_lengths() -> Any:
-    return field(
-        default_factory=lambda: [64, 128, 256, 512, 1024, 2048],
-        metadata={"allowed": Allowed(low=1, high=2**26)},
-    )
 
 
 @dataclass
@@ -99,7 +92,7 @@ class TrainerConfig:
     zero_stage: int = _setting(1, choices=(1, 2, 3))
     accelerator: str = _setting("auto", choices=("auto", "cpu", "cuda"))
     precision: str = _setting("fp32", choices=("fp32", "bf16"))
-    threads: Optional[int] = _setting(None, low=1, high=1024)
+    threads: int | None = _setting(None, low=1, high=1024)
     log_every: int = _setting(10, low=1, high=10**9)
     evaluate_every: int = _setting(100, low=0, high=10**9)
 
@@ -132,7 +125,7 @@ class WandbConfig:
 
     mode: str = _setting("auto", choices=("auto", "online", "offline", "off"))
     project: str = _setting("farsight", pattern=_LABEL, words=_LABEL_WORDS)
-    entity: Optional[str] = _setting(None, pattern=_LABEL, words=_LABEL_WORDS)
+    entity: str | None = _setting(None, pattern=_LABEL, words=_LABEL_WORDS)
     init_timeout: float = _setting(20.0, above=0.0, high=3600.0)
     finish_timeout: float = _setting(20.0, above=0.0, high=3600.0)
 
@@ -142,15 +135,19 @@ class Config:
     """One run: one configuration, one position encoding, one seed.
 
     ``position`` always holds ``name``; its other keys are that encoding's own settings.
-    ``sweep`` is empty in a resolved run. ``unresolved`` is not a setting: it maps the dotted keys
-    whose value came from ``${oc.env:...}`` to that text, so that the text is saved, not the value.
+    ``sweep`` is empty in a resolved run. ``unresolved`` is no setting and no field: it maps the
+    dotted keys whose value came from ``${oc.env:...}`` to that text, which is saved in its place.
+    A copy by ``dataclasses.replace`` starts without it.
     """
 
     experiment: str = _setting("default", pattern=NAME, words=_NAME_WORDS)
     seed: int = _setting(0, low=0, high=2**32 - 1)
     runs: str = _setting("runs", pattern=_PATH, words=_PATH_WORDS)
     train_length: int = _setting(128, low=2, high=2**26)
-    eval_lengths: list[int] = _eval_lengths()
+    eval_lengths: list[int] = field(
+        default_factory=lambda: [64, 128, 256, 512, 1024, 2048],
+        metadata={"allowed": Allowed(low=1, high=2**26)},
+    )
     position: dict[str, Any] = field(default_factory=lambda: {"name": "rope", "base": 10000.0})
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -159,6 +156,6 @@ class Config:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
-    unresolved: dict[str, str] = field(
-        default_factory=dict, compare=False, repr=False, metadata={"omegaconf_ignore": True}
-    )
+
+    def __post_init__(self) -> None:
+        self.unresolved: dict[str, str] = {}

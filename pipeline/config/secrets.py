@@ -27,7 +27,7 @@ def refuse(key: str, value: Any, where: str) -> None:
         return
     found = _URL.search(value) or _SHAPES.fullmatch(value) or _from_environment(value)
     if found:
-        raise ConfigError(f"{where}: the value of `{key}` looks like a secret (not shown). {_ADVICE}")
+        raise ConfigError(f"{where}: `{key}` holds what looks like a secret (not shown). {_ADVICE}")
 
 
 def advice(key: str) -> str:

@@ -56,20 +56,20 @@ def read(path: Path) -> Located:
     if not isinstance(root.value, dict):
         raise ConfigError(
             f"{root.where}: a configuration must be a mapping of settings (`key: value`), "
-            f"not a {kind(root.value)}."
+            f"not a {word_for(root.value)}."
         )
     return root
 
 
-def read_value(text: str, where: str) -> Located:
-    """Read one value as typed on the command line; ``where`` names it in errors.
+def read_value(text: str, key: str, where: str) -> Located:
+    """Read the value of a key as typed on the command line; ``where`` is its place in errors.
 
     Raises ConfigError if it is not one YAML value that uses up the whole text.
     """
+    place = f"{where}: `{key}`"
     if "\n" in text or "\r" in text:
-        raise ConfigError(f"{where}: a value must be on one line.")
-    found = _parse(text, where, lines=False)
-    return Located(found.value, where, found.ambiguous)
+        raise ConfigError(f"{place}: a value must be on one line.")
+    return _placed(_parse(text, place, lines=False), where)
 
 
 def scalar(text: str) -> tuple[Any, bool]:
@@ -88,7 +88,7 @@ def scalar(text: str) -> tuple[Any, bool]:
     return text, old != "tag:yaml.org,2002:str"
 
 
-def kind(value: Any) -> str:
+def word_for(value: Any) -> str:
     """Return the word for the type of a value."""
     words = {bool: "true/false value", int: "integer", float: "number", str: "text"}
     words |= {list: "list", dict: "mapping", type(None): "null"}
@@ -107,13 +107,11 @@ class _Loader(yaml.BaseLoader):
         event = self.peek_event()
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise yaml.composer.ComposerError(
-                None, None, "anchors (&) and aliases (*) are not supported: write the value out", mark
-            )
+            words = "anchors (&) and aliases (*) are not supported: write the value out"
+            raise yaml.composer.ComposerError(None, None, words, mark)
         if getattr(event, "tag", None):
-            raise yaml.composer.ComposerError(
-                None, None, f"the tag {event.tag!r} is not supported: write the plain value", mark
-            )
+            words = f"the tag {event.tag!r} is not supported: write the plain value"
+            raise yaml.composer.ComposerError(None, None, words, mark)
         return super().compose_node(parent, index)
 
 
@@ -135,6 +133,16 @@ _Dumper.add_representer(str, _quoted)
 _Dumper.add_representer(list, _flow_list)
 
 
+def _placed(found: Located, where: str) -> Located:
+    """Return a value with another place throughout."""
+    value = found.value
+    if isinstance(value, dict):
+        value = {key: _placed(item, where) for key, item in value.items()}
+    elif isinstance(value, list):
+        value = [_placed(item, where) for item in value]
+    return Located(value, where, found.ambiguous)
+
+
 def _shown(path: Path) -> str:
     """Return the path as short as it can be named from here."""
     absolute = path.absolute()
@@ -147,7 +155,9 @@ def _text(path: Path, shown: str) -> str:
     try:
         if not path.is_file():
             state = "is not a regular file" if path.exists() else "does not exist"
-            raise ConfigError(f"{shown}: the configuration file {state}.")
+            others = sorted(item.name for item in path.parent.glob("*.yaml"))
+            beside = f" In that folder: {', '.join(others)}." if others else ""
+            raise ConfigError(f"{shown}: the configuration file {state}.{beside}")
         size = path.stat().st_size
         if size > _MAX_BYTES:
             raise ConfigError(
@@ -157,7 +167,7 @@ def _text(path: Path, shown: str) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{shown}: the configuration file cannot be read: {error}.") from error
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError(f"{shown}:1: starts with a byte order mark. Save it as UTF-8 without one.")
+        raise ConfigError(f"{shown}:1: a byte order mark is not allowed. Save it as plain UTF-8.")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -177,8 +187,8 @@ def _parse(text: str, name: str, lines: bool = True) -> Located:
         node = yaml.compose(text, Loader=_Loader)
         if not lines and text.strip() and (not node or node.end_mark.index < len(text.rstrip())):
             raise ConfigError(
-                f"{name}: everything from '#' on would be lost. Put quotes around the value, inside "
-                "those of the shell: key='\"a #b\"'."
+                f"{name}: everything from '#' on would be lost. Put quotes around the value, "
+                "inside those of the shell: key='\"a #b\"'."
             )
         return Located(None, place(1)) if node is None else _located(node, place)
     except yaml.reader.ReaderError as error:

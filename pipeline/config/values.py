@@ -11,16 +11,16 @@ from typing import Any
 
 from pipeline.config import environment, secrets
 from pipeline.config.schema import Allowed, Config
-from pipeline.config.strict_yaml import Located, kind
+from pipeline.config.strict_yaml import Located, scalar, word_for
 from pipeline.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its dotted key, its type (int, float, bool, str or list) and what it may hold."""
+    """One setting: dotted key, type (int, float, bool, str or list) and what it may hold."""
 
     key: str
-    type: type
+    kind: type
     allowed: Allowed
     optional: bool = False
     item: type | None = None
@@ -60,7 +60,7 @@ def convert(setting: Setting, found: Located) -> tuple[Any, str | None]:
     template = None
     if isinstance(value, str) and "${" in value:
         template = value
-        value, ambiguous = environment.resolve(setting.key, value, where, setting.type is str)
+        value, ambiguous = environment.resolve(setting.key, value, where, setting.kind is str)
         secrets.refuse(setting.key, value, where)
         found = Located(value, where, ambiguous)
     wrong = _ambiguous(setting, found) or problem(setting, found.plain())
@@ -71,7 +71,7 @@ def convert(setting: Setting, found: Located) -> tuple[Any, str | None]:
 
 def canonical(setting: Setting, value: Any) -> Any:
     """Return a checked value in the setting's own type."""
-    if setting.type is float and value is not None:
+    if setting.kind is float and value is not None:
         return float(value)
     if setting.item is float:
         return [float(item) for item in value]
@@ -82,7 +82,7 @@ def problem(setting: Setting, value: Any) -> str | None:
     """Return what is wrong with a value, in words for the user; None if it may be held."""
     if value is None and setting.optional:
         return None
-    if setting.type is list:
+    if setting.kind is list:
         items = value if isinstance(value, list) else [value]
         wrong = not isinstance(value, list) or not value
         wrong = wrong or any(_wrong(_item(setting), item) for item in items)
@@ -90,16 +90,15 @@ def problem(setting: Setting, value: Any) -> str | None:
         wrong = _wrong(setting, value)
     if not wrong:
         return None
-    return (
-        f"`{setting.key}` = {show(value)} is not allowed: it takes {expected(setting)}."
-        + _hint(setting, value)
+    return f"`{setting.key}` = {show(value)} is not allowed: it takes {expected(setting)}." + _hint(
+        setting, value
     )
 
 
 def expected(setting: Setting) -> str:
     """Return in words what a setting takes."""
     allowed = setting.allowed
-    if setting.type is list:
+    if setting.kind is list:
         return f"a list, each item {expected(_item(setting))}"
     if allowed.choices:
         words = "one of " + ", ".join(map(str, allowed.choices))
@@ -107,7 +106,7 @@ def expected(setting: Setting) -> str:
         words = allowed.words
     else:
         words = {int: "an integer", float: "a finite number", bool: "true or false"}.get(
-            setting.type, "text"
+            setting.kind, "text"
         ) + _range(allowed)
     return words + (", or null" if setting.optional else "")
 
@@ -147,14 +146,14 @@ def _item(setting: Setting) -> Setting:
 def _wrong(setting: Setting, value: Any) -> bool:
     """Say whether a scalar has the wrong type or lies outside what is allowed."""
     allowed = setting.allowed
-    if setting.type is float:
+    if setting.kind is float:
         if type(value) not in (int, float) or (type(value) is float and not math.isfinite(value)):
             return True
-    elif type(value) is not setting.type:
+    elif type(value) is not setting.kind:
         return True
     if allowed.choices:
         return value not in allowed.choices
-    if setting.type is str:
+    if setting.kind is str:
         return bool(allowed.pattern) and not re.fullmatch(allowed.pattern, value)
     return (
         (allowed.low is not None and value < allowed.low)
@@ -170,31 +169,28 @@ def _ambiguous(setting: Setting, found: Located) -> str | None:
     if not any(i.ambiguous and i.value not in setting.allowed.choices for i in items):
         return None
     return (
-        f"`{setting.key}` = {show(found.plain())} is ambiguous: YAML readers take it for different things "
-        f"without quotes. `{setting.key}` takes {expected(setting)}; write text in quotes, numbers "
-        "with digits only and no leading zero, and true or false."
+        f"`{setting.key}` = {show(found.plain())} is ambiguous: without quotes, YAML readers take "
+        f"it for different things. `{setting.key}` takes {expected(setting)}. Put quotes around "
+        "text; write numbers without leading zeros, and true or false in full."
     )
 
 
 def _range(allowed: Allowed) -> str:
-    parts = []
-    if allowed.low is not None:
-        parts.append(f"from {allowed.low:.12g}")
-    if allowed.above is not None:
-        parts.append(f"above {allowed.above:.12g}")
-    if allowed.high is not None:
-        parts.append(f"up to {allowed.high:.12g}")
-    if allowed.below is not None:
-        parts.append(f"below {allowed.below:.12g}")
-    return " " + " ".join(parts) if parts else ""
+    """Return the bounds in words; every setting with bounds has a lower and an upper one."""
+    if allowed.high is None and allowed.below is None:
+        return ""
+    low = f"above {allowed.above:.12g}" if allowed.low is None else f"from {allowed.low:.12g}"
+    high = f"below {allowed.below:.12g}" if allowed.high is None else f"to {allowed.high:.12g}"
+    return f" {low} {high}" if allowed.high is not None else f" {low} and {high}"
 
 
 def _hint(setting: Setting, value: Any) -> str:
     """Return the fix for the common mistakes of type."""
-    if setting.type in (int, float, bool) and isinstance(value, str):
-        return " Write it without quotes." if value.strip() else ""
-    if setting.type is int and isinstance(value, float):
+    if setting.kind in (int, float, bool) and isinstance(value, str):
+        quoted = not isinstance(scalar(value)[0], str)
+        return " Write it without quotes." if quoted else ""
+    if setting.kind is int and isinstance(value, float):
         return " Write it without decimal point and exponent."
-    if setting.type is str and value is not None and not isinstance(value, (str, list, dict)):
-        return f" It is read as {kind(value)}; put quotes around it to make it text."
+    if setting.kind is str and value is not None and not isinstance(value, (str, list, dict)):
+        return f" It is read as {word_for(value)}: put quotes around it to make it text."
     return ""

@@ -106,19 +106,18 @@ def _read_compressed(file: SourceFile, text_key: str) -> Iterator[Document]:
 
 
 def _json_documents(stream: BinaryIO, file: SourceFile, text_key: str) -> Iterator[Document]:
-    offset = 0
-    number = 0
+    offset = number = 0
     while line := stream.readline(MAX_DOCUMENT_BYTES + 1):
         number += 1
         where = f"{file.path}:{number}"
         if len(line) > MAX_DOCUMENT_BYTES:
             raise _too_long(where)
+        text = _decode(line, where, offset)
         if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.strip():
-            text = _json_text(_decode(line, where, offset), where, text_key)
-            yield Document(f"{file.name}:{number}", text)
-        offset = offset + len(line)
+            text = text.removeprefix("\ufeff")
+        if text.strip():
+            yield Document(f"{file.name}:{number}", _json_text(text, where, text_key))
+        offset += len(line)
 
 
 def _json_text(line: str, where: str, text_key: str) -> str:

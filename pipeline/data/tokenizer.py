@@ -119,11 +119,11 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str], threads: int) -> list[npt.NDArray[np.int32]]:
         """`encode` for several texts, on `threads` CPU threads; the ids do not depend on these."""
         runs = [_RUN.findall(text) for text in texts]
-        plain = [run for text_runs in runs for run in text_runs if run != _SPACE]
         try:
-            encoded = iter(self._model.encode(plain, out_type="numpy", num_threads=threads))
-        except RuntimeError as error:
-            raise DataError(f"the text cannot be encoded (a lone surrogate?): {error}") from error
+            plain = [run.encode() for text_runs in runs for run in text_runs if run != _SPACE]
+        except UnicodeEncodeError as error:
+            raise DataError(f"a lone surrogate is not text: {error}") from error
+        encoded = iter(self._model.encode(plain, out_type="numpy", num_threads=threads))
         empty = np.empty(0, dtype=np.int32)
         return [
             np.concatenate(

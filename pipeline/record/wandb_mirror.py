@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from pipeline.config.redact import public
 from pipeline.config.schema import Config
 
 SCORES = ("loss", "perplexity", "bits_per_byte")
@@ -43,6 +42,8 @@ class WandbMirror:
         self._warned = False
         if not enabled or config.wandb.mode == "off":
             return
+        # The client's reports about itself would hold up the end of the process on a hanging server.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             # Imported here and not in the thread: a worker forked in mid-import would hang.
             wandb = importlib.import_module("wandb")
@@ -107,6 +108,8 @@ class WandbMirror:
                     return run
                 except Exception as error:
                     self._warn("the server was not reached", error)
+                    # Its service still holds the run id of the failed start.
+                    wandb.teardown()
             return self._init(wandb, "offline")
         except Exception as error:
             self._warn("no run could be started", error)
@@ -144,8 +147,7 @@ class WandbMirror:
             job_type="pretrain",
             name=self._folder.name,
             tags=[name, f"L{config.train_length}"],
-            # From the saved file, where secrets are unresolved, and not from the resolved Config.
-            config=flat_config(yaml.safe_load((self._folder / "config.yaml").read_text())),
+            config=flat_config(public(config)),
             settings=settings,
         )
 
@@ -183,13 +185,13 @@ def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [("eval/length", {"eval/length": row["length"], **point})] if point else []
 
 
-def flat_config(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration with one level of keys, as W&B groups by: ``model_width``, ``position``.
+def flat_config(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with one level of keys, as W&B groups by: ``model_width``, ``position``.
 
     ``position`` is the name of the encoding; its own settings are ``position_<setting>``.
     """
     flat: dict[str, Any] = {}
-    for key, value in saved.items():
+    for key, value in nested.items():
         for name, item in value.items() if isinstance(value, Mapping) else ():
             flat[key if (key, name) == ("position", "name") else f"{key}_{name}"] = item
         if not isinstance(value, Mapping):

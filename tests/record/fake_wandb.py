@@ -69,6 +69,7 @@ class FakeWandb(ThreadingHTTPServer):
         self.uploads: dict[str, bytes] = {}
         self.bodies: list[bytes] = []
         self.unknown: list[str] = []
+        self.status = 200
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -79,6 +80,9 @@ class FakeWandb(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves in the middle of an answer is no error of the test."""
 
     def only_run(self) -> StoredRun:
         """The one run that the server has seen."""
@@ -228,7 +232,7 @@ class Handler(BaseHTTPRequestHandler):
         return plain
 
     def _reply(self, body: bytes) -> None:
-        self.send_response(200)
+        self.send_response(self.server.status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()

@@ -1,6 +1,7 @@
 """Run as a process of its own: mirrors rows through the real W&B client and prints how long it took.
 
-Usage: python -m tests.record.mirror_child FOLDER ROWS_JSON [SECTION_JSON]
+Usage: python -m tests.record.mirror_child FOLDER ROWS_JSON [SECTION_JSON]; it goes on to finish when its
+standard input is closed.
 """
 
 import json
@@ -13,7 +14,7 @@ from pipeline.record.wandb_mirror import WandbMirror
 
 
 def main(folder: str, rows: str, section: str = "{}") -> None:
-    """Mirror the rows, slowly enough for the client to keep up, and print the seconds as JSON."""
+    """Mirror the rows and print the seconds as JSON."""
     config = Config(experiment="compare", position={"name": "rope", "base": 10000.0})
     config.wandb = WandbConfig(**{"init_timeout": 8.0, "finish_timeout": 4.0, **json.loads(section)})
     seconds = {}
@@ -24,6 +25,7 @@ def main(folder: str, rows: str, section: str = "{}") -> None:
     for row in json.loads(rows):
         mirror.log(row)
     seconds["log"] = time.perf_counter() - start
+    sys.stdin.read()
     start = time.perf_counter()
     mirror.finish()
     seconds["finish"] = time.perf_counter() - start

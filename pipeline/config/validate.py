@@ -1,0 +1,211 @@
+"""Checks of a whole configuration: every value alone, then those that must fit together."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.config.schema import NAME, Config
+from pipeline.config.values import like, problem, settings, show
+from pipeline.errors import ConfigError
+
+
+def validate(config: Config) -> None:
+    """Check a resolved configuration.
+
+    Raises ConfigError, naming key, value, what is allowed and the fix, for a value of the wrong
+    type or out of range, for values that do not fit together, and for a setting without effect.
+    """
+    for key, setting in settings().items():
+        wrong = problem(setting, _value(config, key))
+        if wrong:
+            raise ConfigError(wrong)
+    for check in _CHECKS:
+        check(config)
+
+
+def _value(config: Config, key: str) -> Any:
+    found: Any = config
+    for part in key.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _require(fits: bool, config: Config, key: str, allowed: str, fix: str) -> None:
+    """Raise ConfigError in the common form unless the value fits."""
+    if not fits:
+        value = show(_value(config, key))
+        raise ConfigError(f"`{key}` = {value} is not allowed: {allowed}. {fix}.")
+
+
+def _position(config: Config) -> None:
+    name = config.position.get("name")
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        raise ConfigError(
+            f"`position.name` = {show(name)} is not allowed: it takes the name of a file in "
+            "configs/position/. Write position=rope, for example."
+        )
+    for key, value in config.position.items():
+        wrong = problem(like(f"position.{key}", value), value)
+        if wrong:
+            raise ConfigError(wrong)
+
+
+def _resolved(config: Config) -> None:
+    if config.sweep:
+        raise ConfigError(
+            f"`sweep` = {show(config.sweep)} is not allowed in a single run: it takes {{}}. "
+            "Expand the sweep first, with load()."
+        )
+
+
+def _lengths(config: Config) -> None:
+    lengths = config.eval_lengths
+    _require(
+        lengths == sorted(set(lengths)),
+        config,
+        "eval_lengths",
+        "lengths must ascend and stand once each",
+        f"Write {sorted(set(lengths))}",
+    )
+    group = config.trainer.sequence_parallel
+    _require(
+        config.train_length >= group,
+        config,
+        "train_length",
+        f"each of the {group} ranks that share a sequence (`trainer.sequence_parallel`) needs a "
+        "token",
+        f"Use at least {group}, or fewer ranks",
+    )
+    most = min(lengths[0], config.train_length)
+    _require(
+        config.evaluate.suffix_tokens <= most,
+        config,
+        "evaluate.suffix_tokens",
+        f"the scored suffix must fit into the shortest of `eval_lengths` ({lengths[0]}) and into "
+        f"`train_length` ({config.train_length})",
+        f"Use at most {most}, or longer lengths",
+    )
+
+
+def _heads(config: Config) -> None:
+    model, group = config.model, config.trainer.sequence_parallel
+    unit = 2 * model.heads
+    below = max(unit, model.width // unit * unit)
+    fix = f"Use {below}, or {below + unit}" if below < model.width else f"Use {below}"
+    _require(
+        model.width % unit == 0,
+        config,
+        "model.width",
+        f"it must be a multiple of 2 * `model.heads` = {unit}, so that every head has the same, "
+        "even width",
+        fix,
+    )
+    divisors = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
+    _require(
+        model.heads % group == 0,
+        config,
+        "trainer.sequence_parallel",
+        f"`model.heads` = {model.heads} cannot be shared evenly by {group} ranks",
+        f"Use one of {', '.join(map(str, divisors))}, or a multiple of {group} heads",
+    )
+
+
+def _ranks(config: Config) -> None:
+    trainer = config.trainer
+    group, world = trainer.sequence_parallel, trainer.world
+    divisors = [n for n in range(1, world + 1) if world % n == 0 and config.model.heads % n == 0]
+    _require(
+        world % group == 0,
+        config,
+        "trainer.sequence_parallel",
+        f"`trainer.processes` * `trainer.nodes` = {world} ranks cannot be parted into groups of "
+        f"{group}",
+        f"Use one of {', '.join(map(str, divisors))}, or a multiple of {group} ranks",
+    )
+    unit = trainer.data_parallel * trainer.accumulate
+    below = max(unit, trainer.batch_sequences // unit * unit)
+    _require(
+        trainer.batch_sequences % unit == 0,
+        config,
+        "trainer.batch_sequences",
+        f"it must be a multiple of {trainer.data_parallel} sequence groups * `trainer.accumulate` "
+        f"= {unit}",
+        f"Use {below} or {below + unit}",
+    )
+
+
+def _schedule(config: Config) -> None:
+    optimizer, steps = config.optimizer, config.trainer.max_steps
+    _require(
+        optimizer.min_learning_rate <= optimizer.learning_rate,
+        config,
+        "optimizer.min_learning_rate",
+        f"the last learning rate cannot exceed the highest one, `optimizer.learning_rate` = "
+        f"{optimizer.learning_rate}",
+        f"Use at most {optimizer.learning_rate}",
+    )
+    for key, least in (
+        ("optimizer.warmup_steps", 0),
+        ("trainer.log_every", 1),
+        ("trainer.evaluate_every", 0),
+    ):
+        never = ", or 0 for never" if key == "trainer.evaluate_every" else ""
+        _require(
+            _value(config, key) <= steps,
+            config,
+            key,
+            f"it has no effect, because training ends after `trainer.max_steps` = {steps}",
+            f"Use {least} to {steps}{never}",
+        )
+
+
+def _data(config: Config) -> None:
+    data, evaluate = config.data, config.evaluate
+    share = data.validation_fraction + data.test_fraction
+    _require(
+        share < 1.0,
+        config,
+        "data.validation_fraction",
+        f"with `data.test_fraction` = {data.test_fraction} nothing is left to train on",
+        "Let the two add up to less than 1",
+    )
+    _require(
+        _value(config, f"data.{evaluate.split}_fraction") > 0.0,
+        config,
+        "evaluate.split",
+        f"`data.{evaluate.split}_fraction` is 0, so that there is nothing to score",
+        f"Use the other split, or give `data.{evaluate.split}_fraction` a share",
+    )
+    _require(
+        not config.trainer.evaluate_every or data.validation_fraction > 0.0,
+        config,
+        "trainer.evaluate_every",
+        "`data.validation_fraction` is 0, so that there is nothing to score during training",
+        "Use 0, for never, or give `data.validation_fraction` a share",
+    )
+    plain = data.source == "stdlib" or data.source.endswith(".txt")
+    _require(
+        not plain or data.text_key == "text",
+        config,
+        "data.text_key",
+        f"it has no effect, because `data.source` = '{data.source}' has no fields",
+        "Leave it out",
+    )
+    _require(
+        evaluate.short_documents <= evaluate.documents,
+        config,
+        "evaluate.short_documents",
+        f"the short evaluation cannot score more than `evaluate.documents` = {evaluate.documents}",
+        f"Use at most {evaluate.documents}",
+    )
+
+
+_CHECKS: tuple[Callable[[Config], None], ...] = (
+    _resolved,
+    _position,
+    _lengths,
+    _heads,
+    _ranks,
+    _schedule,
+    _data,
+)

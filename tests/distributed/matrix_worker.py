@@ -1,0 +1,59 @@
+"""One rank of the two-rank matrix: trains every case through the real path, saves what it saw."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.training.fit import fit
+from pipeline.training.module import build_decoder
+from tests.distributed.toy import SgdPretraining, ToySequences, case_name, cases, toy_config
+
+
+class Watched(SgdPretraining):
+    """Keeps the whole gradient of the first step, as DeepSpeed reduced it."""
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        from deepspeed.utils import safe_get_full_grad
+
+        if self.step_finished and self.last is not None and self.last.step == 0:
+            self.gradients = {
+                name: safe_get_full_grad(p).float().cpu().clone()
+                for name, p in self.decoder.named_parameters()
+            }
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    config = toy_config(case["position"], **{k: v for k, v in case.items() if k != "position"})
+    rows: list[dict[str, Any]] = []
+    module = Watched(config, build_decoder(config))
+    fitted = fit(
+        config, ToySequences(), None, write=rows.append, name=case_name(case), module=module
+    )
+    own = {name: p.detach().clone() for name, p in fitted.weights.items()}
+    if case["zero_stage"] < 3:
+        held = torch.cat([p.detach().flatten() for p in module.decoder.parameters()])
+        other = [torch.empty_like(held) for _ in range(dist.get_world_size())]
+        dist.all_gather(other, held)
+        equal = all(bool((held == o).all()) for o in other)
+    else:
+        equal = True
+    return {"rows": rows, "weights": own, "gradients": module.gradients, "equal": equal}
+
+
+def main() -> None:
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(1)
+    out, wanted = Path(sys.argv[1]), sys.argv[2]
+    dist.init_process_group("gloo")
+    results = {case_name(c): run(c) for c in cases() if wanted in case_name(c)}
+    if int(os.environ["RANK"]) == 0:
+        torch.save(results, out)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

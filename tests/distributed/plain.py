@@ -1,0 +1,50 @@
+"""The same training in one process of plain torch: no Lightning, no DeepSpeed, no sharding, the
+loss as one mean over all labels of the step."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.config.schema import Config
+from pipeline.data.sequences import step_indices
+from pipeline.model.exchange import Exchange
+from pipeline.model.loss import IGNORED
+from pipeline.training.module import build_decoder
+from pipeline.training.optimizer import learning_rate
+from tests.distributed.toy import LENGTH, ToySequences
+
+
+@dataclass
+class Plain:
+    losses: list[float]
+    norms: list[float]
+    gradients: dict[str, Tensor]
+    weights: dict[str, Tensor]
+
+
+def train(config: Config) -> Plain:
+    """SGD with the configured schedule and clipping."""
+    decoder, data = build_decoder(config), ToySequences()
+    losses, norms, gradients = [], [], {}
+    for step in range(config.trainer.max_steps):
+        rows = step_indices(config.seed, step, config.trainer.batch_sequences, len(data))
+        tokens, labels = torch.from_numpy(data.tokens[rows, :-1]), torch.from_numpy(data.labels[rows])
+        ids = torch.arange(LENGTH).expand(len(rows), -1)
+        hidden = decoder.hidden(tokens, ids, Exchange())
+        logits = F.linear(hidden, decoder.head.weight)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        decoder.zero_grad()
+        loss.backward()
+        if step == 0:
+            gradients = {n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None}
+        norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), config.optimizer.gradient_clip)
+        rate = learning_rate(step, config.trainer.max_steps, config.optimizer)
+        with torch.no_grad():
+            for parameter in decoder.parameters():
+                parameter -= rate * parameter.grad
+        losses.append(float(loss))
+        norms.append(float(norm))
+    weights = {n: p.detach().clone() for n, p in decoder.named_parameters()}
+    return Plain(losses, norms, gradients, weights)

@@ -1,0 +1,54 @@
+"""ZeRO 1/2/3 x sequence_parallel 1/2 x accumulation 1/2 x every encoding, on two real processes,
+against one plain-torch process: the numbers must not depend on how the work is shared."""
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed.plain import Plain, train
+from tests.distributed.ranks import run_ranks
+from tests.distributed.toy import STEPS, case_name, cases, toy_config
+
+pytestmark = pytest.mark.distributed
+# a part of the matrix by name; the mutation runner needs one case, not seventy-two
+WANTED = os.environ.get("FARSIGHT_MATRIX", "")
+CASES = [case for case in cases() if WANTED in case_name(case)]
+
+
+@functools.cache
+def plain(position: str) -> Plain:
+    return train(toy_config(position, processes=1, sequence_parallel=1))
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out: Path = tmp_path_factory.mktemp("matrix") / "results.pt"
+    run_ranks(2, "tests.distributed.matrix_worker", str(out), WANTED)
+    results: dict[str, Any] = torch.load(out, weights_only=True)
+    return results
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_sharded_training_equals_plain_torch(case: dict[str, Any], sharded: dict[str, Any]) -> None:
+    reference, seen = plain(case["position"]), sharded[case_name(case)]
+    assert [row["step"] for row in seen["rows"]] == list(range(1, STEPS + 1))
+    for row, loss, norm in zip(seen["rows"], reference.losses, reference.norms, strict=True):
+        assert row["loss"] == pytest.approx(loss, abs=1e-5)
+        assert row["gradient_norm"] / norm == pytest.approx(1.0, abs=1e-4)
+    assert seen["gradients"].keys() == reference.gradients.keys() == seen["weights"].keys()
+    for name, gradient in reference.gradients.items():
+        error = (seen["gradients"][name].view_as(gradient) - gradient).abs().max()
+        assert error <= 1e-5 * gradient.abs().max(), f"gradient of {name}"
+    for name, weight in reference.weights.items():
+        error = (seen["weights"][name].view_as(weight) - weight).abs().max()
+        assert error <= 1e-5 * weight.abs().max(), f"{name} after {STEPS} steps"
+    assert seen["equal"], "the ranks hold different weights"
+
+
+def test_matrix_is_whole() -> None:
+    assert len(cases()) == 72
+    assert plain("rope").norms[0] > toy_config("rope").optimizer.gradient_clip, "clipping must bite"
