@@ -49,7 +49,7 @@ install: ## set up .venv with the pinned versions; instant when nothing changed
 	fi; \
 	wanted > $(STAMP); echo "farsight: installed in $$(( $$(date +%s) - start )) s"
 
-demo: install ## train two encodings in minutes and compare them beyond the trained length
+demo: install ## train small models under several encodings, compare them beyond their train length
 	$(BIN)/python train.py configs/demo.yaml
 
 smoke: install ## the shortest whole run, in build/smoke, made anew each time

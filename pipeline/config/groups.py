@@ -117,13 +117,9 @@ def unknown(key: str, where: str, table: dict[str, Any]) -> ConfigError:
     if not parent:
         tops = {name.partition(".")[0] for name in table}
         known |= dict.fromkeys([*GROUPS, *sorted(tops), "sweep", "include"])
-    hint = _nested(leaf, table) or suggestion(key, known)
+    elsewhere = [name for name in table if name.rpartition(".")[2] == leaf]
+    hint = suggestion(key, known, elsewhere)
     return ConfigError(f"{where}: `{key}` is not a setting.{hint}{secrets.advice(key)}")
-
-
-def _nested(leaf: str, table: dict[str, Any]) -> str:
-    parts = [name for name in table if name.rpartition(".")[2] == leaf]
-    return f" Did you mean {' or '.join(f'`{name}`' for name in parts)}?" if parts else ""
 
 
 def _children(key: str, table: dict[str, Any]) -> list[str]:

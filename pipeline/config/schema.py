@@ -11,7 +11,7 @@ NAME = r"[a-z0-9][a-z0-9_.-]{0,63}"
 _NAME_WORDS = (
     "1 to 64 characters out of a-z, 0-9, '_', '.' and '-', the first one a letter or a digit"
 )
-_PATH = r"[^\x00-\x1f\x7f]{1,4096}"
+_PATH = r"[^\x00-\x1f\x7f\ud800-\udfff]{1,4096}"
 _PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
 _LABEL = r"[A-Za-z0-9_.-]{1,128}"
 _LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"

@@ -149,13 +149,12 @@ def _schedule(config: Config) -> None:
         ("trainer.log_every", 1),
         ("trainer.evaluate_every", 0),
     ):
-        never = ", or 0 for never" if key == "trainer.evaluate_every" else ""
         _require(
             _value(config, key) <= steps,
             config,
             key,
-            f"it has no effect, because training ends after `trainer.max_steps` = {steps}",
-            f"Use {least} to {steps}{never}",
+            f"training ends before that, after `trainer.max_steps` = {steps}",
+            f"Use {least} to {steps}, or train longer",
         )
 
 

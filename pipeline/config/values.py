@@ -5,7 +5,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -119,15 +119,17 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean ...?" with the closest known names, or nothing."""
+def suggestion(name: str, known: Iterable[str], likely: Sequence[str] = ()) -> str:
+    """Return " Did you mean ...?" with ``likely`` and the closest known names, or nothing."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    leaf = name.rsplit(".", 1)[-1]
-    if not close:
-        leaves = difflib.get_close_matches(leaf, {n.rsplit(".", 1)[-1] for n in names}, 3, 0.6)
-        close = [n for n in names if n.rsplit(".", 1)[-1] in leaves][:3]
-    return f" Did you mean {' or '.join(f'`{n}`' for n in close)}?" if close else ""
+    if not close and not likely:
+        leaf = name.rpartition(".")[2]
+        ends = {known_name.rpartition(".")[2] for known_name in names}
+        leaves = difflib.get_close_matches(leaf, ends, n=3, cutoff=0.6)
+        close = [known_name for known_name in names if known_name.rpartition(".")[2] in leaves]
+    found = dict.fromkeys([*likely, *close])
+    return f" Did you mean {' or '.join(f'`{n}`' for n in found)}?" if found else ""
 
 
 def _setting(key: str, hint: Any, allowed: Allowed) -> Setting:

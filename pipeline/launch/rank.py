@@ -27,7 +27,7 @@ from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import plan, run_suite
 from pipeline.launch.ranks import adopt_slurm_variables, check_world, threads_per_rank
-from pipeline.model.decoder import Decoder
+from pipeline.model.decoder import Decoder, load_weights
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.reduce import world_max
 from pipeline.parallel.ulysses import exchange_for
@@ -80,7 +80,7 @@ def evaluate(
     began = time.monotonic()
     weights, manifest = load_export(latest_export(folder.path / "checkpoints"))
     decoder = Decoder(config)
-    decoder.load_state_dict(weights)
+    load_weights(decoder, weights)
     decoder.to(device)
     mesh = build_mesh(config.trainer.sequence_parallel)
     documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)

@@ -6,6 +6,7 @@ task per rank). All end in torchrun's variables, RANK, WORLD_SIZE, LOCAL_RANK an
 
 import os
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=config.trainer.processes,
+        run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
         max_restarts=0,

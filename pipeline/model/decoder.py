@@ -5,10 +5,13 @@ Vaswani et al. 2017, section 3.4); projections ~ N(0, 0.02), those back into the
 sqrt(2 layers) (GPT-2). Legend: B batch, T tokens held by this rank, S whole sequence, D width.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from pipeline.config.schema import Config
+from pipeline.errors import CheckpointError
 from pipeline.model.block import Block, RMSNorm
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import Head
@@ -78,3 +81,22 @@ def parameter_counts(decoder: Decoder) -> tuple[int, int]:
         sum(p.numel() for p in decoder.parameters()),
         sum(p.numel() for p in decoder.position.parameters()),
     )
+
+
+def load_weights(decoder: Decoder, weights: Mapping[str, Tensor]) -> None:
+    """Copy `weights`, by parameter name, into the decoder.
+
+    Raises:
+        CheckpointError: names or shapes are not those of this decoder.
+    """
+    own = dict(decoder.named_parameters())
+    wrong = sorted(own.keys() ^ weights.keys())
+    wrong += [n for n in own.keys() & weights.keys() if own[n].shape != weights[n].shape]
+    if wrong:
+        raise CheckpointError(
+            f"the checkpoint is of another model: {', '.join(wrong[:5])} differ; evaluate it with "
+            "the configuration it was trained with"
+        )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])

@@ -33,10 +33,10 @@ class Fitted:
 
 def quiet_libraries() -> None:
     """Lightning and DeepSpeed announce what Farsight reports in its own words."""
-    for name in ("lightning.pytorch", "lightning.fabric", "DeepSpeed", "deepspeed"):
+    for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
-    warnings.filterwarnings("ignore", module=r"deepspeed\..*")
+    for module in (r"lightning\..*", r"deepspeed\..*", r"torch\.distributed\..*"):
+        warnings.filterwarnings("ignore", module=module)
 
 
 def fit(

@@ -1,10 +1,9 @@
 """Lightning's DeepSpeed strategy, on CPU and GPU alike, with our own sequence groups."""
 
+import logging
 from typing import Any
 
-import deepspeed
 import torch
-from deepspeed.accelerator import get_accelerator
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from torch import Tensor
@@ -34,7 +33,11 @@ class SequenceParallelStrategy(DeepSpeedStrategy):
     strategy_name = "farsight"
 
     def __init__(self, trainer: TrainerConfig) -> None:
-        super().__init__(config=deepspeed_config(trainer), logging_level=30)
+        super().__init__(config=deepspeed_config(trainer), logging_level=logging.ERROR)
+        # imported late: the first import settles the accelerator, see `launch.rank.set_up`
+        import deepspeed
+        from deepspeed.accelerator import get_accelerator
+
         self.sequence_parallel, self.mesh = trainer.sequence_parallel, Mesh()
         if get_accelerator().device_name() == "cpu":
             # init_distributed would compile a C++ operation that only inference uses

@@ -1,13 +1,12 @@
-"""The batch scripts, run by bash with stand-ins for scontrol and srun that record their calls."""
+"""The batch scripts, run by bash with stand-ins for the programs they call, which record it."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
+from pipeline.launch.cli import main
 from tests.architecture.tree import ROOT
 
 ALLOCATION = ["trainer.nodes=2", "trainer.processes=4", "trainer.threads=8"]
@@ -22,9 +21,15 @@ class Job:
         (folder / "venv" / "bin" / "activate").touch()
         programs.mkdir()
         self.seen.mkdir()
-        _program(programs / "scontrol", f'echo "$*" > {self.seen}/scontrol; echo node7; echo node8')
-        arguments = f"printf '%s\\n' \"$@\" > {self.seen}/srun"
-        _program(programs / "srun", f"{arguments}; env > {self.seen}/env; exit ${{SRUN_CODE:-0}}")
+        answers = {
+            "scontrol": "echo node7; echo node8",
+            "srun": f"env > {self.seen}/env; exit ${{SRUN_CODE:-0}}",
+            "python": "",
+        }
+        for name, answer in answers.items():
+            record = f"printf '%s\\n' \"$@\" > {self.seen}/{name}"
+            (programs / name).write_text(f"#!/bin/bash\n{record}\n{answer}\n")
+            (programs / name).chmod(0o755)
         self.env = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "FARSIGHT_VENV": str(folder / "venv"),
@@ -40,8 +45,8 @@ class Job:
         command = ["bash", str(ROOT / "slurm" / script), *arguments]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60)
 
-    def srun(self) -> list[str]:
-        return (self.seen / "srun").read_text().splitlines()
+    def arguments(self, program: str) -> list[str]:
+        return (self.seen / program).read_text().splitlines()
 
     def rank_env(self) -> dict[str, str]:
         lines = (self.seen / "env").read_text().splitlines()
@@ -67,14 +72,10 @@ def job(tmp_path: Path) -> Job:
             ["train.py", "configs/compare.yaml", "seed=1", *ALLOCATION, "--task", "3"],
         ),
         (
-            "evaluate.sbatch",
-            ["runs/x/rope-L128-s0"],
-            ["-m", "pipeline", "evaluate", "runs/x/rope-L128-s0", *ALLOCATION],
-        ),
-        (
             "smoke.sbatch",
             [],
-            ["train.py", "configs/smoke.yaml", "runs=build/smoke-1234567", *ALLOCATION],
+            ["train.py", "configs/smoke.yaml", "runs=build/smoke-1234567"]
+            + [*ALLOCATION, "--task", "0"],
         ),
     ],
 )
@@ -82,13 +83,32 @@ def test_each_rank_runs(job: Job, script: str, arguments: list[str], python: lis
     job.env["SLURM_ARRAY_TASK_ID"] = "3"
     done = job.run(script, *arguments)
     assert done.returncode == 0, done.stderr
-    assert job.srun() == ["--kill-on-bad-exit=1", "python", *python]
+    assert job.arguments("srun") == ["--kill-on-bad-exit=1", "python", *python]
+
+
+def test_evaluate_starts_its_own_ranks_on_one_node(job: Job) -> None:
+    job.env["SLURM_JOB_NUM_NODES"] = "1"
+    done = job.run("evaluate.sbatch", "runs/x/rope-L128-s0", "evaluate.documents=8")
+    assert done.returncode == 0, done.stderr
+    expected = ["-m", "pipeline", "evaluate", "runs/x/rope-L128-s0", "evaluate.documents=8"]
+    assert job.arguments("python") == [*expected, "trainer.processes=4", "trainer.threads=8"]
+    assert not (job.seen / "srun").exists()
+
+
+def test_the_command_line_takes_what_the_scripts_hand_over(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.env.update(SLURM_JOB_NUM_NODES="1", SLURM_NTASKS_PER_NODE="2")
+    job.run("smoke.sbatch")
+    monkeypatch.chdir(ROOT)
+    assert main(["train", *job.arguments("srun")[3:], "--dry-run"]) == 0
+    assert "runs: build/smoke-1234567" in capsys.readouterr().out
 
 
 def test_ranks_meet_on_the_first_host_at_a_port_of_their_job(job: Job) -> None:
     job.run("train.sbatch", "configs/demo.yaml")
     env = job.rank_env()
-    assert (job.seen / "scontrol").read_text().split() == ["show", "hostnames", "node[7-8]"]
+    assert job.arguments("scontrol") == ["show", "hostnames", "node[7-8]"]
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("node7", "24567")
     assert (env["SRUN_CPUS_PER_TASK"], env["OMP_NUM_THREADS"]) == ("8", "8")
 
@@ -103,6 +123,7 @@ def test_the_job_fails_with_its_ranks(job: Job) -> None:
     [
         ("train.sbatch", [], {}, "which configuration?"),
         ("evaluate.sbatch", [], {}, "which run folder?"),
+        ("evaluate.sbatch", ["runs/x"], {}, "on one node"),
         ("sweep.sbatch", ["configs/demo.yaml"], {}, "--array=0-N"),
         ("train.sbatch", ["c.yaml"], {"SLURM_NTASKS_PER_NODE": ""}, "--ntasks-per-node=N"),
         ("train.sbatch", ["c.yaml"], {"FARSIGHT_VENV": "/nowhere"}, "make install"),
@@ -117,16 +138,4 @@ def test_refused_before_any_rank_starts(
     done = job.run(script, *arguments)
     assert done.returncode != 0
     assert message in done.stderr
-    assert not (job.seen / "srun").exists()
-
-
-def test_the_settings_that_the_scripts_hand_over_exist() -> None:
-    handed = re.findall(r"trainer\.(\w+)=", (ROOT / "slurm" / "job.sh").read_text())
-    base = yaml.safe_load((ROOT / "configs" / "base.yaml").read_text())
-    assert handed and set(handed) <= base["trainer"].keys()
-    assert (ROOT / "configs" / "smoke.yaml").is_file()
-
-
-def _program(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/bash\n{body}\n")
-    path.chmod(0o755)
+    assert not {"srun", "python"} & {path.name for path in job.seen.iterdir()}
