@@ -16,8 +16,9 @@ STAMP    := $(VENV)/installed-from
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-# The stamp holds the folder and the pyproject.toml that were installed: a changed pin is installed on top,
-# a moved tree or a broken off installation starts with an empty $(VENV), anything else is left alone.
+# The stamp holds the folder and the pyproject.toml that were installed: a changed pin is installed
+# on top, a moved tree or a broken off installation starts with an empty $(VENV), anything else is
+# left alone.
 install: ## set up .venv with the pinned versions; instant when nothing changed
 	@set -eu; \
 	wanted() { pwd; cat pyproject.toml; }; \

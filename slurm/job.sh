@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the batch scripts, inside their job and in the top folder of Farsight: checks the allocation,
-# says where the ranks meet, and defines `ranks`, which starts one task per rank.
+# Sourced by the batch scripts, inside their job and in the top folder of Farsight: checks the
+# allocation, says where the ranks meet, and defines `ranks`, which starts one task per rank.
 
 refuse() {
   echo "farsight: $*" >&2
@@ -15,7 +15,8 @@ set -u
 [ -n "${SLURM_NTASKS_PER_NODE:-}" ] ||
   refuse "submit with --ntasks-per-node=N (ranks on each node) instead of --ntasks"
 [ -f "$FARSIGHT_VENV/bin/activate" ] ||
-  refuse "no virtual environment in $FARSIGHT_VENV: run \`make install\`, or set FARSIGHT_VENV in slurm/site.env"
+  refuse "no virtual environment in $FARSIGHT_VENV:" \
+    "run \`make install\`, or set FARSIGHT_VENV in slurm/site.env"
 # shellcheck source=/dev/null
 source "$FARSIGHT_VENV/bin/activate"
 
@@ -31,11 +32,15 @@ export SRUN_CPUS_PER_TASK=$threads OMP_NUM_THREADS=$threads PYTHONUNBUFFERED=1
 
 # The configuration must describe the allocation; these settings come last and so win.
 # shellcheck disable=SC2034
-allocation=("trainer.nodes=$SLURM_JOB_NUM_NODES" "trainer.processes=$SLURM_NTASKS_PER_NODE" "trainer.threads=$threads")
+allocation=(
+  "trainer.nodes=$SLURM_JOB_NUM_NODES"
+  "trainer.processes=$SLURM_NTASKS_PER_NODE"
+  "trainer.threads=$threads"
+)
 
 # ranks ARGUMENT...: `python ARGUMENT...` once per rank; when one fails, all are ended.
 ranks() {
-  echo "farsight: job $SLURM_JOB_ID, $SLURM_JOB_NUM_NODES nodes x $SLURM_NTASKS_PER_NODE ranks x $threads threads," \
-    "meeting at $MASTER_ADDR:$MASTER_PORT"
+  echo "farsight: job $SLURM_JOB_ID, $SLURM_JOB_NUM_NODES nodes x $SLURM_NTASKS_PER_NODE ranks" \
+    "x $threads threads, meeting at $MASTER_ADDR:$MASTER_PORT"
   srun --kill-on-bad-exit=1 python "$@"
 }

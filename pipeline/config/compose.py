@@ -57,18 +57,21 @@ def load(path: Path, overrides: Sequence[str], *, folder: Path | None = None) ->
 def _live_axes(entries: Sequence[Entry]) -> list[Axis]:
     """Return the axes that nothing after them sets, in the order they were first listed."""
     axes: dict[str, Axis] = {}
+    order: list[str] = []
     for entry in entries:
         if isinstance(entry, Settled):
-            for key in [key for key in axes if entry.key in ("sweep", key)]:
-                del axes[key]
+            if entry.key == "sweep":
+                axes, order = {}, list(entry.listed)
+            axes.pop(entry.key, None)
         elif isinstance(entry, Axis):
             _refuse_undone_axis(entry, axes)
             axes[entry.key] = entry
+            order += [] if entry.key in order else [entry.key]
         elif entry.key == "position.name":
             axes = {key: axis for key, axis in axes.items() if key.partition(".")[0] != "position"}
         else:
             axes.pop(entry.key, None)
-    return list(axes.values())
+    return [axes[key] for key in order if key in axes]
 
 
 def _refuse_undone_axis(later: Axis, axes: dict[str, Axis]) -> None:

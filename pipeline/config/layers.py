@@ -36,9 +36,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Settled:
-    """Axes before this, over this key, no longer count; ``sweep`` stands for all of them."""
+    """Axes before this, over this key, no longer count; ``sweep`` stands for all of them.
+
+    ``listed`` are the keys of a new ``sweep``, in the order of its product.
+    """
 
     key: str
+    listed: tuple[str, ...] = ()
 
 
 Entry = Step | Axis | Settled
@@ -110,7 +114,8 @@ def mapping_entries(root: Located, folder: Path) -> list[Entry]:
         else:
             plain += leaf_steps(Located({key: item}, item.where), "", table)
     _refuse_set_and_swept(axes, root, plain)
-    cleared: list[Entry] = [Settled("sweep")] if "sweep" in root.value else []
+    listed = tuple(axis.key for axis in axes)
+    cleared: list[Entry] = [Settled("sweep", listed)] if "sweep" in root.value else []
     over_groups = [axis for axis in axes if axis.key in GROUPS]
     others = [axis for axis in axes if axis.key not in GROUPS]
     return [*cleared, *named, *over_groups, *plain, *others]

@@ -12,7 +12,7 @@ from pipeline.errors import ConfigError
 _NAME = re.compile(r"key$|_key|secret|token(?!s|iz)|passw|credential", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+@", re.IGNORECASE)
 _SHAPES = re.compile(
-    r"[0-9a-f]{40}|wandb_v1_\w+|hf_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|sk-[\w-]{20,}"
+    r"(?=.*[a-f])[0-9a-f]{40}|wandb_v1_\w+|hf_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|sk-[\w-]{20,}"
 )
 _SHORTEST = 8
 _ADVICE = (

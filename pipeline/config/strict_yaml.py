@@ -16,6 +16,7 @@ import yaml
 from pipeline.errors import ConfigError
 
 _MAX_BYTES = 1_000_000
+_MAX_DEPTH = 16
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL_FLOAT = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -103,16 +104,23 @@ def dump(values: dict[str, Any]) -> str:
 class _Loader(yaml.BaseLoader):
     """Composes nodes without deciding types, and refuses tags, anchors and aliases."""
 
+    depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         mark = event.start_mark
+        if self.depth == _MAX_DEPTH:
+            raise yaml.composer.ComposerError(None, None, "nested too deeply", mark)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             words = "anchors (&) and aliases (*) are not supported: write the value out"
             raise yaml.composer.ComposerError(None, None, words, mark)
         if getattr(event, "tag", None):
             words = f"the tag {event.tag!r} is not supported: write the plain value"
             raise yaml.composer.ComposerError(None, None, words, mark)
-        return super().compose_node(parent, index)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 class _Dumper(yaml.SafeDumper):
@@ -204,8 +212,6 @@ def _parse(text: str, name: str, lines: bool = True) -> Located:
         hint = hint if lines else " Put quotes around the value, inside those of the shell."
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{place(line)}: not valid YAML: {problem}.{hint}") from error
-    except RecursionError as error:
-        raise ConfigError(f"{name}: lists and mappings are nested too deeply.") from error
 
 
 def _located(node: yaml.Node, place: Any) -> Located:

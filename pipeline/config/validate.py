@@ -45,6 +45,11 @@ def _position(config: Config) -> None:
             "configs/position/. Write position=rope, for example."
         )
     for key, value in config.position.items():
+        if value is None or isinstance(value, dict):
+            raise ConfigError(
+                f"`position.{key}` = {show(value)} is not allowed: it takes a number, text, true, "
+                "false or a list. Leave it out to have its default."
+            )
         wrong = problem(like(f"position.{key}", value), value)
         if wrong:
             raise ConfigError(wrong)

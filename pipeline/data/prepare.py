@@ -135,7 +135,7 @@ def _survey(config: DataConfig, source: Source) -> _Survey:
     if not survey.n_bytes["train"]:
         raise DataError(
             f"{config.source!r}: no text fell into the train split "
-            f"({sum(survey.documents.values())} documents in all); add documents or lower "
+            f"(documents: {sum(survey.documents.values())}); add documents or lower "
             f"data.validation_fraction and data.test_fraction"
         )
     return survey

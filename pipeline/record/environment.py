@@ -23,7 +23,7 @@ def environment() -> dict[str, Any]:
         "packages": {package: _version(package) for package in PACKAGES},
         "platform": platform.platform(),
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": _cores(),
         "git": _git(),
     }
 
@@ -33,6 +33,13 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _cores() -> int | None:
+    # Not every platform can tell which cores a process may use.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _cpu_model() -> str:

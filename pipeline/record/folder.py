@@ -1,10 +1,9 @@
-"""The run folder: ``<runs>/<experiment>/<name>/``, all that one run writes, written by one job once.
+"""The run folder ``<runs>/<experiment>/<name>/``: all that one run writes, once, by one job.
 
 A folder is created whole or not at all, and never takes rows of two configurations. The marker file
 ``finished`` comes last, so that a sweep that is started again skips what is done and nothing else.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -16,34 +15,36 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose import load
-from pipeline.config.redact import config_hash, save
+from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, StorageError
 from pipeline.record.environment import environment
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
-NAMED_ALREADY = ("position", "train_length", "seed")
+LONGEST = 127
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{LONGEST - 1}}}")
+NAMED_ALREADY = ("position", "position.name", "train_length", "seed")
 
 
 def run_name(config: Config, sweep_axes: Sequence[str]) -> str:
-    """``<position>-L<train_length>-s<seed>``, then ``-<key><value>`` for each further axis of a sweep.
+    """``<position>-L<train_length>-s<seed>``, then ``-<key><value>`` for each further sweep axis.
 
-    ``sweep_axes`` are the dotted keys that the sweep varies. An axis of the sweep that has many keys
-    itself (``model``) or a value that no file name can hold appears as the start of its hash. Raises
-    ConfigError for an axis that the configuration does not have.
+    ``sweep_axes`` are the dotted keys that the sweep varies. A group of settings (``model``) or a
+    value that no file name can hold appears as the start of its hash. Raises ConfigError for an
+    axis that the configuration does not have.
     """
     parts = [f"{config.position['name']}-L{config.train_length}-s{config.seed}"]
     for axis in sweep_axes:
         if axis not in NAMED_ALREADY:
             parts.append(axis.rpartition(".")[2] + _name_value(_look_up(config, axis)))
     name = "-".join(parts)
-    if len(name) > 127:
-        name = f"{name[:114]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    if len(name) > LONGEST:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{name[: LONGEST - 13]}-{digest}"
     return name
 
 
 class RunFolder:
-    """Paths and state of one run folder; make one with ``create`` (to write) or ``open`` (to read)."""
+    """Paths and state of one run folder: ``create`` one to write it, ``open`` one to read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,26 +58,26 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: Config, *, name: str) -> "RunFolder":
-        """Make the folder with ``config.yaml`` and ``environment.json`` and hold its lock.
+        """Make the folder with ``config.yaml`` and ``environment.json`` and take its lock.
 
-        A finished folder of the very same configuration is returned as it is: see ``finished``. Raises
-        ConfigError if the folder holds another configuration (naming the keys that differ) or an
-        unfinished run, StorageError if it cannot be written or another job is writing it.
+        A finished folder of the very same configuration is returned as it is: see ``finished``.
+        Raises ConfigError if the folder holds another configuration (naming the keys that differ)
+        or an unfinished run, StorageError if it cannot be written or another job is writing it.
         """
         if not NAME.fullmatch(name):
             raise ConfigError(
-                f"run name {name!r}: allowed are letters, digits and _ . - (the first one a letter or "
-                "digit), 127 at most; change the value that it comes from"
+                f"run name {name!r}: allowed are {LONGEST} letters, digits and _ . - with a letter "
+                "or digit first; change the setting that it comes from"
             )
         folder = cls(Path(config.runs) / config.experiment / name)
         try:
             folder.path.parent.mkdir(parents=True, exist_ok=True)
             folder.path.mkdir()
-        except FileExistsError:
+        except OSError as error:
+            if not folder.path.is_dir():
+                raise _not_writable(folder.path, error) from error
             folder._check_same_and_finished(config)
             return folder
-        except OSError as error:
-            raise _not_writable(folder.path, error) from error
         try:
             _write(folder._lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
             save(config, folder.config)
@@ -124,27 +125,28 @@ class RunFolder:
         writer = _living_writer(self._lock)
         if writer:
             raise StorageError(
-                f"{self.path} is being written by {writer}. Wait for it, or choose another experiment"
+                f"{self.path} is being written by {writer}. Wait for it, or choose another "
+                "experiment"
             )
         if not self.config.is_file():
             raise ConfigError(
-                f"{self.path} exists but is no run folder (no config.yaml). Delete it or choose "
-                "another experiment"
+                f"{self.path} exists but is no run folder: it has no config.yaml. Delete it or "
+                "choose another experiment"
             )
         differing = _differing(load(self.config, [])[0], config)
         if differing:
             raise ConfigError(
-                f"{self.path} holds a run of another configuration. Differing: {'; '.join(differing)}. "
-                "Choose another experiment, or delete the folder"
+                f"{self.path} holds a run of another configuration: {'; '.join(differing)}. Choose "
+                "another experiment or delete the folder"
             )
         if not self.finished:
             raise ConfigError(
-                f"{self.path} holds a run that was not finished. Delete the folder to run it again, "
-                "or choose another experiment"
+                f"{self.path} holds a run that was not finished. Delete the folder to run it "
+                "again, or choose another experiment"
             )
         if self._marker.read_text().strip() != config_hash(config):
             raise ConfigError(
-                f"{self.config} was changed after the run finished. Restore it, or delete the folder"
+                f"{self.config} was changed after the run finished. Restore it or delete the folder"
             )
 
 
@@ -156,22 +158,23 @@ def _living_writer(lock: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if host != socket.gethostname():
-        return f"process {pid} on {host} (if that is no longer true, delete {lock})"
+        return f"process {pid} on {host} (if that is no longer so, delete {lock})"
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
+        # It lives, under another user.
         pass
     return f"process {pid} on this machine"
 
 
 def _differing(saved: Config, wanted: Config) -> list[str]:
-    """``key (there 1, here 2)`` for each key that differs, where a run is kept (``runs``) aside."""
-    there, here = _flat(dataclasses.asdict(saved)), _flat(dataclasses.asdict(wanted))
+    """``key is 1 there, 2 here`` for each key that differs; where runs are kept does not count."""
+    there, here = _flat(public(saved)), _flat(public(wanted))
     return [
-        f"{key} (there {there.get(key)!r}, here {here.get(key)!r})"
-        for key in sorted(there.keys() | here.keys())
+        f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
+        for key in dict.fromkeys([*there, *here])
         if key != "runs" and there.get(key) != here.get(key)
     ]
 
@@ -187,26 +190,28 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _look_up(config: Config, axis: str) -> Any:
-    tree: Any = dataclasses.asdict(config)
+    tree: Any = public(config)
     for key in axis.split("."):
         if not isinstance(tree, Mapping) or key not in tree:
-            raise ConfigError(f"sweep.{axis}: the configuration has no key {axis!r}")
+            raise ConfigError(f"sweep: the configuration has no key {axis!r} to name the run after")
         tree = tree[key]
     return tree
 
 
 def _name_value(value: Any) -> str:
-    """A value as part of a file name; different values give different parts."""
-    text = json.dumps(value, sort_keys=True) if not isinstance(value, str) else value
-    if re.fullmatch(r"[A-Za-z0-9_.+]{1,24}", text):
-        return text.replace("+", "")
+    """A value as part of a file name; different values of one key give different parts."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,24}", text):
+        return text
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _write(path: Path, text: str) -> None:
     """Write a small file so that it is there whole or not at all, also after a power cut."""
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
+    with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -215,6 +220,6 @@ def _write(path: Path, text: str) -> None:
 
 def _not_writable(path: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"{path}: cannot be written: {error.strerror}. Choose a folder you may write to with "
+        f"{path}: cannot be written: {error.strerror}. Choose a folder that you may write to with "
         "runs=<folder>, or free some space"
     )

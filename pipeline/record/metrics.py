@@ -1,7 +1,7 @@
 """``metrics.jsonl`` and its like: one JSON object a line, the truth about a run.
 
-A row is on its way to disk before ``write`` returns, so a killed process can lose at most the line it
-was writing. Readers drop exactly that cut line and nothing else.
+A row has left the process before ``write`` returns, so a killed process can lose at most the line
+it was writing. Readers drop exactly that cut line and nothing else.
 """
 
 import errno
@@ -18,24 +18,24 @@ from pipeline.errors import DataError, StorageError
 class MetricsLog:
     """Appends rows to one file; open it in one process at a time.
 
-    A line that an earlier process left unfinished is removed on opening, so that the next row does not
-    get welded to it. Raises StorageError if the file cannot be opened.
+    A line that an earlier process left unfinished is removed on opening, so that the next row does
+    not get welded to it. Raises StorageError if the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = open(path, "a+b", buffering=0)
+            self._file = path.open("a+b", buffering=0)
             self._end = path.read_bytes().rfind(b"\n") + 1
             self._file.truncate(self._end)
         except OSError as error:
             raise StorageError(f"{path}: cannot be opened for writing: {error.strerror}") from error
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append one row: strings, integers, booleans, null, finite floats, and lists or objects of them.
+        """Append one row of strings, integers, booleans, nulls, finite floats, lists and objects.
 
-        Raises ValueError naming the key for NaN, an infinity or any other type, StorageError if the disk
-        refuses; in both cases the file holds whole rows only, as before the call.
+        Raises ValueError naming the key for NaN, an infinity or any other type, StorageError if the
+        disk refuses; in both cases the file holds whole rows only, as before the call.
         """
         for key, value in row.items():
             _check(key, value)

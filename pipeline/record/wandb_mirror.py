@@ -1,9 +1,9 @@
 """A copy of the rows on Weights & Biases, which can never stop, slow or falsify training.
 
-All work is done by one background thread that owns the W&B client: training only puts rows in a queue.
-What cannot be sent now stays in ``<run folder>/wandb`` and goes there later with ``wandb sync``.
-``metrics.jsonl`` stays the truth; x axes are its own ``tokens`` and ``length``, never W&B's step, which
-drops points after a restart.
+All work is done by one background thread that owns the W&B client: training only puts rows in a
+queue. What cannot be sent now stays in ``<run folder>/wandb`` and goes there later with
+``wandb sync``. ``metrics.jsonl`` stays the truth; x axes are its own ``tokens`` and ``length``,
+never W&B's step, which drops points after a restart.
 """
 
 import importlib
@@ -12,9 +12,11 @@ import os
 import queue
 import re
 import secrets
+import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,36 +25,37 @@ from pipeline.config.redact import public
 from pipeline.config.schema import Config
 
 SCORES = ("loss", "perplexity", "bits_per_byte")
-TABLE = ("protocol", "length", "defined", "reason", *SCORES, "standard_error", "scored_tokens")
 SLACK = 5.0
 
 
 class WandbMirror:
     """Mirrors the rows of one run folder; made on every rank, ``enabled`` on one.
 
+    ``mode: auto`` is online if there is a key and WANDB_MODE does not say otherwise, else offline.
     Never raises and never waits, except ``finish``, which waits at most for the two time-outs of
-    ``config.wandb``. Whatever fails is said once on stderr. The run id is minted once per run folder, so
-    a run that is started again goes on as the same W&B run.
+    ``config.wandb`` and a few seconds. Whatever fails is said once on stderr. The run id is minted
+    once per run folder, so a run that is started again goes on as the same W&B run.
     """
 
     def __init__(self, config: Config, folder: Path, enabled: bool) -> None:
         self._config, self._folder = config, folder
         self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._started = threading.Event()
         self._warned = False
+        self._sync = f"`wandb sync --include-online {shlex.quote(str(folder / 'wandb'))}`"
         if not enabled or config.wandb.mode == "off":
             return
-        # The client's reports about itself would hold up the end of the process on a hanging server.
+        # If the server hangs, the client's reports about itself hold up the end of the process.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             # Imported here and not in the thread: a worker forked in mid-import would hang.
-            wandb = importlib.import_module("wandb")
+            self._wandb: Any = importlib.import_module("wandb")
         except Exception as error:
-            return self._warn("the package cannot be imported", error)
-        self._thread = threading.Thread(
-            target=self._work, args=(wandb,), name="wandb mirror", daemon=True
-        )
-        self._thread.start()
+            self._warn("the package cannot be imported", error)
+        else:
+            self._thread = threading.Thread(target=self._work, name="wandb mirror", daemon=True)
+            self._thread.start()
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Queue one row of metrics or of an evaluation; the caller goes on at once."""
@@ -65,60 +68,64 @@ class WandbMirror:
             return
         self._rows.put(None)
         times = self._config.wandb
-        self._thread.join(times.init_timeout + times.finish_timeout + SLACK)
+        self._started.wait(times.init_timeout + SLACK)
+        self._thread.join(times.finish_timeout + SLACK)
         if self._thread.is_alive():
             self._warn("the client does not answer", None)
+            # Takes the client's own waiting out of the end of the process, and may wait itself.
+            leaving = threading.Thread(target=self._leave, daemon=True)
+            leaving.start()
+            leaving.join(1.0)
         self._thread = None
 
-    def _work(self, wandb: Any) -> None:
-        run, table, defined = self._start(wandb), [], set()
+    def _work(self) -> None:
+        run, defined = self._start(), set[str]()
+        self._started.set()
         while (row := self._rows.get()) is not None:
-            try:
-                if run is not None:
-                    for axis, point in points(row):
-                        _define(run, axis, point, defined)
-                        run.log(point)
-                    if "protocol" in row and "kind" not in row:
-                        table.append([row.get(column) for column in TABLE])
-            except Exception as error:
-                self._warn("a row was not taken", error)
-        try:
             if run is not None:
-                if table:
-                    run.log({"eval/table": wandb.Table(columns=list(TABLE), data=table)})
-                run.finish()
-        except Exception as error:
-            self._warn("not everything was sent in time", error)
+                self._try("a row was not taken", partial(_log_points, run, row, defined))
+        if run is not None:
+            self._try("not everything was sent in time", run.finish)
+        self._leave()
 
-    def _start(self, wandb: Any) -> Any:
+    def _leave(self) -> None:
+        self._try("the client did not end well", self._wandb.teardown)
+
+    def _try(self, what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            self._warn(what, error)
+
+    def _start(self) -> Any:
         """A W&B run: online if wanted and possible, else offline; None if neither is."""
         online = self._config.wandb.mode == "online" or (
             self._config.wandb.mode == "auto" and os.environ.get("WANDB_MODE", "online") == "online"
         )
         try:
-            if online and not _has_key(wandb):
+            if online and not _has_key(self._wandb):
                 online = False
-                _say(f"no W&B key: offline; `wandb sync` sends {self._folder / 'wandb'} later")
+                _say(f"W&B: no key, so offline; {self._sync} sends the run later")
             # Without this the client reports its own start, and each of its troubles, on its own.
-            wandb.setup(settings=wandb.Settings(silent=True))
+            self._wandb.setup(settings=self._wandb.Settings(silent=True))
             if online:
                 try:
-                    run = self._init(wandb, "online")
+                    run = self._init("online")
                     _say(f"W&B: {run.url}")
                     return run
                 except Exception as error:
                     self._warn("the server was not reached", error)
                     # Its service still holds the run id of the failed start.
-                    wandb.teardown()
-            return self._init(wandb, "offline")
+                    self._leave()
+            return self._init("offline")
         except Exception as error:
             self._warn("no run could be started", error)
             return None
 
-    def _init(self, wandb: Any, mode: str) -> Any:
+    def _init(self, mode: str) -> Any:
         config, times = self._config, self._config.wandb
         name = config.position["name"]
-        settings = wandb.Settings(
+        settings = self._wandb.Settings(
             init_timeout=times.init_timeout,
             finish_timeout=times.finish_timeout,
             finish_timeout_raises=True,
@@ -136,7 +143,7 @@ class WandbMirror:
             x_disable_machine_info=True,
             x_save_requirements=False,
         )
-        return wandb.init(
+        return self._wandb.init(
             mode=mode,
             project=times.project,
             entity=times.entity,
@@ -157,15 +164,15 @@ class WandbMirror:
             reason = f" ({type(error).__name__}: {_first_line(error)})" if error else ""
             _say(
                 f"W&B: {what}{reason}. Training is not affected and metrics.jsonl is complete; "
-                f"`wandb sync` sends what {self._folder / 'wandb'} holds"
+                f"{self._sync} sends what is missing there"
             )
 
 
 def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """(x axis, values including the x) for each point that a row stands for; without nulls.
 
-    Train rows and the short evaluations during training lie over ``train/tokens``, the final evaluation
-    over ``eval/length``, and per-position losses over ``eval/position``.
+    Train rows and the short evaluations during training lie over ``train/tokens``, the final
+    evaluation over ``eval/length``, and per-position losses over ``eval/position``.
     """
     if row.get("kind") == "train":
         values = {f"train/{key}": value for key, value in row.items() if key != "kind"}
@@ -203,12 +210,14 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _define(run: Any, axis: str, point: Mapping[str, Any], defined: set[str]) -> None:
-    # By exact name: overlapping patterns are resolved in random order by the client.
-    for name in (axis, *point):
-        if name not in defined:
-            run.define_metric(name, step_metric=None if name == axis else axis)
-            defined.add(name)
+def _log_points(run: Any, row: Mapping[str, Any], defined: set[str]) -> None:
+    for axis, point in points(row):
+        # By exact name: overlapping patterns are resolved in random order by the client.
+        for name in (axis, *point):
+            if name not in defined:
+                run.define_metric(name, step_metric=None if name == axis else axis)
+                defined.add(name)
+        run.log(point)
 
 
 def _run_id(folder: Path) -> str:

@@ -6,6 +6,7 @@ other targets or other training lengths are never put side by side.
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pipeline.record.metrics import read_rows
 
 # Keys that may differ between runs without the runs being different treatments.
 NOT_A_TREATMENT = ("seed", "runs", "experiment")
-SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split")
+SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split", "stride")
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Run:
 class Cell:
     """One encoding at one length under one protocol, over its seeds.
 
-    ``loss`` in nats per token, ``spread`` the half-width of its interval: the standard deviation over
-    seeds if there are several, else two standard errors over documents. Both None if not defined, and
-    then ``reason`` says why.
+    ``loss`` in nats per token, ``spread`` the half-width of its interval: the standard deviation
+    over seeds if there are several, else two standard errors over documents. Both None if not
+    defined, and then ``reason`` says why.
     """
 
     loss: float | None
@@ -93,12 +94,27 @@ class Study:
         ]
         return _merge(rows) if rows else None
 
+    def control(self, label: str, length: int) -> Cell | None:
+        """The window control to hold against the suffix loss at ``length``; None if not measured.
+
+        From the train length on the window sees the same tokens at every length, so what was
+        measured at the longest length up to this one counts.
+        """
+        measured = [known for known in self.lengths("window control") if known <= length]
+        return self.cell(label, "window control", measured[-1]) if measured else None
+
     def limit(self, label: str) -> int | None:
-        """The longest tested length at which the encoding is defined; None if it always was."""
+        """The length that the encoding is not defined beyond; None if it was defined throughout."""
         cells = {length: self.cell(label, "suffix", length) for length in self.lengths("suffix")}
-        if not any(cell and cell.reason for cell in cells.values()):
+        reasons = [cell.reason for cell in cells.values() if cell and cell.reason]
+        if not reasons:
             return None
-        return max((length for length, cell in cells.items() if cell and not cell.reason), default=0)
+        stated = re.search(r"not defined beyond (\d+)", reasons[0])
+        if stated:
+            return int(stated[1])
+        return max(
+            (length for length, cell in cells.items() if cell and not cell.reason), default=0
+        )
 
     def usable_length(self, label: str) -> int | None:
         """The longest length whose suffix loss is within 2 % of the best at or below it."""
@@ -114,8 +130,8 @@ class Study:
 def collect(folders: Sequence[Path]) -> Study:
     """Read run folders and check that they may be compared.
 
-    Raises DataError for an unreadable, unfinished or repeated run, and for rows that differ in text,
-    targets, split or training length, naming the field, the values and the folders.
+    Raises DataError for an unreadable, unfinished or repeated run, and for rows that differ in
+    text, targets, split, stride or training length, naming the field, the values and the folders.
     """
     if not folders:
         raise DataError("no run folder given; name at least one, such as runs/<experiment>/<name>")
@@ -129,8 +145,8 @@ def collect(folders: Sequence[Path]) -> Study:
         for twin in twins:
             if twin.config["seed"] == run.config["seed"]:
                 raise DataError(
-                    f"{twin.path} and {run.path} have the same configuration and seed: counted twice, "
-                    "one run would look like two seeds. Name one of them only"
+                    f"{twin.path} and {run.path} have the same configuration and seed: counted "
+                    "twice, one run would look like two seeds. Name one of them only"
                 )
         twins.append(run)
     return Study(encodings, varied)
@@ -171,18 +187,23 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _check_same(runs: Sequence[Run], field: str) -> None:
-    values: dict[Any, Path] = {}
-    for run in runs:
-        for row in run.rows:
-            # Protocols without a suffix have no suffix_tokens; that is no disagreement.
-            if row.get(field) is not None:
-                values.setdefault(row[field], run.path)
-    if len(values) > 1:
-        seen = ", ".join(f"{value} in {path}" for value, path in values.items())
-        raise DataError(
-            f"these runs do not belong in one table: {field} differs ({seen}). Report them separately, "
-            "or evaluate them again with the same settings"
-        )
+    """Refuse runs whose rows of one protocol and length differ in a field."""
+    for kind in ("rows", "short_rows"):
+        seen: dict[tuple[object, ...], dict[object, Path]] = {}
+        for run in runs:
+            for row in getattr(run, kind):
+                # Only the stride may differ between protocols and lengths.
+                where = (row["protocol"], row["length"]) if field == "stride" else (kind,)
+                # Protocols without a suffix have no suffix_tokens: no disagreement.
+                if row.get(field) is not None:
+                    seen.setdefault(where, {}).setdefault(row[field], run.path)
+        for values in seen.values():
+            if len(values) > 1:
+                found = ", ".join(f"{value} in {path}" for value, path in values.items())
+                raise DataError(
+                    f"these runs do not belong in one table: {field} differs ({found}). Report "
+                    "them separately, or evaluate them again with the same settings"
+                )
 
 
 def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
@@ -203,7 +224,7 @@ def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
     return Cell(
         loss=loss,
         spread=spread,
-        perplexity=math.exp(loss) if loss < 700 else math.inf,
+        perplexity=math.exp(loss) if loss < 690 else None,
         bits_per_byte=statistics.fmean(bits) if bits else None,
         reason=None,
         **counts,

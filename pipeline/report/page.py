@@ -1,6 +1,6 @@
-"""One self-contained HTML page about a study, with a table, pictures and what may be concluded.
+"""One self-contained HTML page about a study: table, pictures, and what may be concluded.
 
-The page asks for nothing from any network: styles and pictures are inside it. Everything that comes out
+The page asks nothing of any network: styles and pictures are inside it. Everything that comes out
 of run folders is escaped.
 """
 
@@ -10,22 +10,44 @@ from html import escape
 from pathlib import Path
 
 from pipeline.errors import StorageError
-from pipeline.report import sections
+from pipeline.report.appendix import cost_table, other_protocols, protocol, provenance
 from pipeline.report.collect import Study, collect
-from pipeline.report.curves import as_svg, draw, save_png
+from pipeline.report.curves import draw
+from pipeline.report.drawing import as_svg, save_png
+from pipeline.report.sections import conclusions, lead, main_table, title
 from pipeline.report.style import CSS
 from pipeline.report.table import csv_table, text_table
 
+CAPTIONS = {
+    "suffix": (
+        "Loss as the context grows",
+        "Loss of the same last tokens of the same documents while only the context before them "
+        "grows; bands are the intervals of the table. Dashed: the window control, the same model "
+        "seeing no more than its train length at a time. A line below its dashed line has used the "
+        "longer context; a line above it would have done better without.",
+    ),
+    "per-position": (
+        "Loss at each position",
+        "Mean loss of the token at each position of whole pieces of text, as long as the encoding "
+        "is defined for. Where a line turns up behind the train length, the encoding fails.",
+    ),
+    "training": (
+        "Training",
+        "Every seed is a line. The evaluations on the way use few documents: they show the course "
+        "of training, not the result.",
+    ),
+}
+
 
 def build_report(folders: Sequence[Path], out: Path) -> Path:
-    """Write ``index.html``, ``table.csv``, ``table.txt`` and one PNG per picture into ``out``.
+    """Write ``index.html``, ``table.csv``, ``table.txt`` and a PNG of each picture into ``out``.
 
     Returns the path of the page. Raises DataError if the runs cannot be compared, StorageError if
-    ``out`` cannot be written; the page itself is replaced last, whole.
+    ``out`` cannot be written. The page itself comes last, whole.
     """
     study = collect(folders)
     figures = draw(study)
-    pictures = {stem: as_svg(figure) for stem, figure in figures.items()}
+    html = render(study, {stem: as_svg(figure) for stem, figure in figures.items()})
     page = out / "index.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -34,7 +56,7 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
         for stem, figure in figures.items():
             save_png(figure, out / f"{stem}.png")
         partial = out / "index.html.partial"
-        partial.write_text(render(study, pictures), encoding="utf-8")
+        partial.write_text(html, encoding="utf-8")
         os.replace(partial, page)
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written: {error.strerror}") from error
@@ -42,35 +64,36 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
 
 
 def render(study: Study, pictures: dict[str, str]) -> str:
-    """The whole page; ``pictures`` maps the names of ``curves.draw`` to SVG elements."""
-    title = sections.title(study)
+    """The whole page; ``pictures`` maps the names that ``curves.draw`` gives to SVG elements."""
+    heading = escape(title(study))
     parts = [
-        f"<h1>{escape(title)}</h1>",
-        sections.lead(study),
-        sections.main_table(study),
-        _figure(pictures, "suffix", "Loss as the context grows", sections.SUFFIX_CAPTION),
-        sections.conclusions(study),
-        _figure(pictures, "per-position", "Loss at each position", sections.POSITION_CAPTION),
-        _figure(pictures, "training", "Training", sections.TRAINING_CAPTION),
-        sections.cost_table(study),
-        sections.other_protocols(study),
-        sections.protocol(study),
-        sections.provenance(study),
+        f"<h1>{heading}</h1>",
+        lead(study),
+        main_table(study),
+        _figure(pictures, "suffix"),
+        conclusions(study),
+        _figure(pictures, "per-position"),
+        _figure(pictures, "training"),
+        cost_table(study),
+        other_protocols(study),
+        protocol(study),
+        provenance(study),
     ]
+    body = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</main>\n</body>\n</html>\n"
+        f"<title>{heading}</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
-def _figure(pictures: dict[str, str], stem: str, title: str, caption: str) -> str:
+def _figure(pictures: dict[str, str], stem: str) -> str:
     if stem not in pictures:
         return ""
+    name, caption = CAPTIONS[stem]
     return (
-        f'<section><h2>{title}</h2><figure role="img" aria-label="{title}">{pictures[stem]}'
+        f'<section><h2>{name}</h2><figure role="img" aria-label="{name}">{pictures[stem]}'
         f"<figcaption>{caption}</figcaption></figure></section>"
     )

@@ -5,29 +5,28 @@ import io
 
 from pipeline.report.collect import Cell, Study
 
-LINES = (("suffix", "loss"), ("suffix", "perplexity"), ("window control", "bare loss"))
+PROTOCOLS = ("suffix", "window control", "sliding", "non-overlapping")
+# What stands under each encoding: title, protocol, what of its cell is shown.
+LINES = (
+    ("suffix loss", "suffix", "loss"),
+    ("perplexity", "suffix", "perplexity"),
+    ("window control", "window control", "bare loss"),
+)
 CSV_COLUMNS = (
     "encoding", "protocol", "length", "defined", "loss", "spread", "spread_over", "perplexity",
     "bits_per_byte", "seeds", "documents", "scored_tokens", "reason",
 )  # fmt: skip
-PROTOCOLS = ("suffix", "window control", "sliding", "non-overlapping")
 
 
 def text_table(study: Study) -> str:
-    """Suffix loss, perplexity and window control of each encoding at each length, for a terminal."""
+    """Suffix loss, perplexity and window control by encoding and length, for a terminal."""
     lengths = study.lengths("suffix")
     rows = [["encoding", "", *(f"{length}" for length in lengths)]]
     for label in study.encodings:
-        for number, (protocol, value) in enumerate(LINES):
-            title = "suffix loss" if (protocol, value) == ("suffix", "loss") else value
-            cells = [shown(study.cell(label, protocol, length), value) for length in lengths]
-            rows.append(
-                [
-                    "" if number else label,
-                    protocol if protocol == "window control" else title,
-                    *cells,
-                ]
-            )
+        for title, protocol, value in LINES:
+            name = label if (title, protocol, value) == LINES[0] else ""
+            cells = [main_cell(study, label, protocol, length) for length in lengths]
+            rows.append([name, title, *(shown(cell, value) for cell in cells)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(
@@ -50,18 +49,25 @@ def csv_table(study: Study) -> str:
             for length in study.lengths(protocol):
                 cell = study.cell(label, protocol, length)
                 if cell is not None:
-                    writer.writerow(_csv_line(label, protocol, length, cell, study))
+                    writer.writerow(_csv_line(study, label, protocol, length, cell))
     return out.getvalue()
 
 
+def main_cell(study: Study, label: str, protocol: str, length: int) -> Cell | None:
+    """The cell that the main table shows under a length."""
+    if protocol == "window control":
+        return study.control(label, length)
+    return study.cell(label, protocol, length)
+
+
 def shown(cell: Cell | None, value: str) -> str:
-    """One cell as text: the number with its interval, ``not defined``, or a dash if not measured."""
+    """One cell as text; "-" if it was not measured."""
     if cell is None:
         return "-"
     if cell.loss is None:
         return "not defined"
     if value == "perplexity":
-        return f"{cell.perplexity:.4g}"
+        return _perplexity(cell.perplexity)
     if value == "bare loss" or cell.spread is None:
         return f"{cell.loss:.3f}"
     return f"{cell.loss:.3f} ± {cell.spread:.3f}"
@@ -79,32 +85,31 @@ def interval(study: Study) -> str:
         return "± one standard deviation over seeds"
     if all(len(runs) == 1 for runs in study.encodings.values()):
         return "± two standard errors over documents (one seed)"
-    return "± one standard deviation over seeds, or two standard errors over documents with one seed"
+    return "± one standard deviation over seeds, or two standard errors over documents of one seed"
 
 
 def notes(study: Study) -> list[str]:
     """Lines that belong under every rendering of the table."""
     found = [
         f"Nats per token over the same last tokens of the same documents; {interval(study)}.",
-        f"Trained at {study.train_length} tokens. Window control: the same model, seeing its last "
-        f"{study.train_length} tokens only.",
+        f"Trained at {study.train_length} tokens. Window control: the same model on the same "
+        f"tokens, seeing no more than {study.train_length} tokens at a time.",
     ]
-    for label in study.encodings:
-        text = beyond(study, label)
-        if text:
-            found.append(f"{label}: {text} ({_reason(study, label)}).")
-    return found
+    ended = {label: beyond(study, label) for label in study.encodings}
+    return found + [f"{label}: {text}." for label, text in ended.items() if text]
 
 
-def _reason(study: Study, label: str) -> str:
-    cells = (study.cell(label, "suffix", length) for length in study.lengths("suffix"))
-    return next(cell.reason for cell in cells if cell is not None and cell.reason)
+def _perplexity(value: float | None) -> str:
+    if value is None:
+        return "over 1e300"
+    if value < 1000:
+        return f"{value:.2f}"
+    return f"{value:,.0f}" if value < 1e6 else f"{value:.2e}"
 
 
-def _csv_line(label: str, protocol: str, length: int, cell: Cell, study: Study) -> list[object]:
+def _csv_line(study: Study, label: str, protocol: str, length: int, cell: Cell) -> list[object]:
     over = "seeds" if cell.seeds > 1 else "documents"
-    ended = beyond(study, label) if cell.reason else None
-    reason = "" if not cell.reason else f"{ended}: {cell.reason}" if ended else cell.reason
+    reason = f"{beyond(study, label)}: {cell.reason}" if cell.reason else ""
     return [
         label, protocol, length, str(cell.loss is not None).lower(), cell.loss, cell.spread,
         over if cell.spread is not None else "", cell.perplexity, cell.bits_per_byte, cell.seeds,

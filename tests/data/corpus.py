@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.config.schema import DataConfig
 
-WORDS = "train short test long under every position encoding with nothing else different".split()
+SENTENCE = "train short test long under every position encoding with nothing else different"
 
 ZOO = {
     "empty": "",
@@ -38,7 +38,8 @@ ZOO = {
 def prose(seed: int, words: int) -> str:
     """Some text of about 6 bytes a word, the same for the same seed."""
     draw = random.Random(seed)
-    return " ".join(draw.choice(WORDS) + draw.choice(["", ",", ".\n"]) for _ in range(words))
+    vocabulary = SENTENCE.split()
+    return " ".join(draw.choice(vocabulary) + draw.choice(["", ",", ".\n"]) for _ in range(words))
 
 
 def folder_of_text(folder: Path, documents: int = 60, words: int = 300) -> Path:

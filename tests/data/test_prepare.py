@@ -2,48 +2,21 @@
 
 import json
 import os
-import pickle
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.config.schema import DataConfig
 from pipeline.data import prepare as preparation
-from pipeline.data.pack import PackWriter
-from pipeline.data.prepare import Prepared, open_prepared, prepare
+from pipeline.data.prepare import Prepared, prepare
 from pipeline.data.readers import iter_documents
 from pipeline.data.sequences import Sequences
 from pipeline.data.split import SPLITS, split_of
-from pipeline.data.tokenizer import BOS
+from pipeline.data.tokenizer import BOS, Tokenizer
 from pipeline.errors import DataError, StorageError
-from tests.data.corpus import ZOO, config_for, folder_of_text, prose
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = folder_of_text(tmp_path_factory.mktemp("source") / "corpus")
-    rows = [text for kind, text in ZOO.items() if kind != "one line"]
-    lines = [json.dumps({"text": text}) + "\n" for text in rows]
-    (folder / "zoo.jsonl").write_text("".join(lines * 2))
-    (folder / ".hidden").write_text("x")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepare(config_for(corpus, tmp_path_factory.mktemp("prepared")))
-
-
-@pytest.fixture
-def copy(prepared: Prepared, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(prepared.folder, tmp_path / "copy"))
+from tests.data.corpus import config_for, folder_of_text, prose
 
 
 def texts_of(prepared: Prepared, split: str) -> list[str]:
@@ -174,7 +147,7 @@ def test_the_tokenizer_learns_from_all_of_the_train_split_and_nothing_else(
         seen.extend(texts)
         raise InterruptedError
 
-    monkeypatch.setattr(preparation.Tokenizer, "train", train)
+    monkeypatch.setattr(Tokenizer, "train", train)
     with pytest.raises(StorageError):
         prepare(config_for(corpus, tmp_path / "prepared", tokenizer_bytes=30_000))
     documents = {document.name: document.text for document in iter_documents(str(corpus), "text")}
@@ -201,7 +174,7 @@ def test_very_many_small_documents_fill_the_sample(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "a"}\n{"text"\n', r"a\.jsonl:2: not valid JSON"),
         ("a.jsonl", b'{"body": "a"}\n', r"a\.jsonl:1: no key 'text'"),
         ("a.txt", b"too little", r"data\.vocab = 300 is more than the text can fill"),
-        ("a.txt", b"text 3" * 100, r"no text fell into the train split \(1 documents"),
+        ("a.txt", b"text 3" * 100, r"no text fell into the train split \(documents: 1\)"),
     ],
 )
 def test_a_corpus_that_cannot_be_used_leaves_nothing(
@@ -209,7 +182,7 @@ def test_a_corpus_that_cannot_be_used_leaves_nothing(
 ) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / name).write_bytes(content)
-    fraction = 0.9 if "train" in message else 0.0
+    fraction = 0.999 if "train" in message else 0.0
     config = config_for(
         tmp_path / "corpus",
         tmp_path / "prepared",
@@ -219,104 +192,6 @@ def test_a_corpus_that_cannot_be_used_leaves_nothing(
     with pytest.raises(DataError, match=message):
         prepare(config)
     assert not (tmp_path / "prepared").exists() or os.listdir(tmp_path / "prepared") == []
-
-
-def test_a_corpus_that_changes_meanwhile_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = folder_of_text(tmp_path / "corpus")
-    build = preparation._build
-
-    def change_after(*arguments: object) -> None:
-        build(*arguments)  # type: ignore[arg-type]
-        (corpus / "000.txt").write_text("another text")
-
-    monkeypatch.setattr(preparation, "_build", change_after)
-    with pytest.raises(DataError, match="changed while it was prepared"):
-        prepare(config_for(corpus, tmp_path / "prepared"))
-    assert os.listdir(tmp_path / "prepared") == []
-
-
-def test_a_full_disk_leaves_nothing(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(PackWriter, "add", full)
-    with pytest.raises(StorageError, match="No space left"):
-        prepare(config_for(corpus, tmp_path))
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["manifest.json", "tokenizer.model", "train.tokens", "test.documents"]
-)
-@pytest.mark.parametrize("change", ["gone", "cut", "empty"])
-def test_a_damaged_folder_is_refused_by_name(copy: Path, name: str, change: str) -> None:
-    content = (copy / name).read_bytes()
-    (copy / name).write_bytes(content[:-7] if change == "cut" else b"")
-    if change == "gone":
-        (copy / name).unlink()
-    with pytest.raises(DataError, match=name):
-        open_prepared(copy)
-
-
-def test_a_swapped_tokenizer_is_refused(copy: Path, tmp_path: Path) -> None:
-    corpus = folder_of_text(tmp_path / "other")
-    other = prepare(config_for(corpus, tmp_path / "prepared"))
-    shutil.copy(other.folder / "tokenizer.model", copy)
-    with pytest.raises(DataError, match=r"tokenizer\.model: sha256 .* that the packs were made"):
-        open_prepared(copy)
-
-
-@pytest.mark.parametrize("suffix", ["tokens", "documents"])
-@pytest.mark.parametrize("split", SPLITS)
-def test_one_flipped_bit_is_found_on_request(copy: Path, split: str, suffix: str) -> None:
-    open_prepared(copy, verify=True)
-    path = copy / f"{split}.{suffix}"
-    content = bytearray(path.read_bytes())
-    content[9] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{split}\.tokens: damaged: its sha256"):
-        open_prepared(copy, verify=True)
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        '{"format": 2}',
-        "[]",
-        "null",
-        '{"format": 1}',
-        '{"format": 1, "splits": {"train": {"n_tokens": "5"}}}',
-    ],
-)
-def test_a_strange_manifest_is_refused(copy: Path, edit: str) -> None:
-    (copy / "manifest.json").write_text(edit)
-    with pytest.raises(DataError, match=r"manifest\.json.*delete"):
-        open_prepared(copy)
-
-
-class Canary:
-    """Leaves a file where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.mark.parametrize(
-    "name", ["manifest.json", "tokenizer.model", "train.tokens", "train.documents"]
-)
-def test_a_pickle_in_the_folder_is_never_run(copy: Path, tmp_path: Path, name: str) -> None:
-    canary = tmp_path / "canary"
-    (copy / name).write_bytes(pickle.dumps(Canary(canary)))
-    with pytest.raises(DataError, match=name):
-        open_prepared(copy)
-    assert not canary.exists()
 
 
 def test_an_unknown_split_is_refused(prepared: Prepared) -> None:
@@ -334,55 +209,3 @@ def test_a_corpus_of_one_document_has_empty_other_splits(tmp_path: Path) -> None
     assert done.split("test").n_documents == done.split("test").n_tokens == 0
     with pytest.raises(DataError, match="the test split has 0 tokens"):
         Sequences(done.split("test"), 64)
-
-
-PREPARE = """
-import sys, time
-from pipeline.config.schema import DataConfig
-from pipeline.data import prepare as preparation
-source, prepared, when, slow = sys.argv[1:]
-if slow == "slow":
-    pack = preparation._pack_batch
-    preparation._pack_batch = lambda *a: (pack(*a), print("packing", flush=True), time.sleep(60))
-time.sleep(max(float(when) - time.time(), 0))
-config = DataConfig(source=source, prepared=prepared, vocab=300, tokenizer_bytes=20_000)
-print(preparation.prepare(config).folder)
-"""
-
-
-def start(corpus: Path, prepared: Path, when: float, slow: str = "") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PREPARE, str(corpus), str(prepared), str(when), slow],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_processes_that_start_together_see_one_whole_folder(corpus: Path, tmp_path: Path) -> None:
-    when = time.time() + 2
-    processes = [start(corpus, tmp_path, when) for _ in range(4)]
-    answers = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4, answers
-    folder = Path(answers[0][0].strip())
-    assert {out for out, _ in answers} == {f"{folder}\n"}
-    assert os.listdir(tmp_path) == [folder.name]
-    assert sum("tokenizer" in err for _, err in answers) == 1, "only one of them did the work"
-    open_prepared(folder, verify=True)
-
-
-def test_a_kill_leaves_nothing_that_is_used(corpus: Path, tmp_path: Path) -> None:
-    process = start(corpus, tmp_path, 0, "slow")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "packing\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    left = os.listdir(tmp_path)
-    assert len(left) == 1
-    assert left[0].endswith(".partial")
-    done = prepare(
-        DataConfig(source=str(corpus), prepared=str(tmp_path), vocab=300, tokenizer_bytes=20_000)
-    )
-    assert os.listdir(tmp_path) == [done.folder.name]
-    open_prepared(done.folder, verify=True)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,9 +187,14 @@ def test_a_document_that_is_too_long_is_refused(
 def test_a_huge_file_is_refused_in_little_memory(tmp_path: Path) -> None:
     for name in ("a.txt", "a.jsonl"):
         with (tmp_path / name).open("wb") as stream:
-            stream.truncate(1 << 40)
-        with pytest.raises(DataError, match="longer than"):
-            read(tmp_path / name)
+            stream.truncate(1 << 28)
+        tracemalloc.start()
+        try:
+            with pytest.raises(DataError, match="longer than"):
+                read(tmp_path / name)
+            assert tracemalloc.get_traced_memory()[1] < 2.5 * readers.MAX_DOCUMENT_BYTES
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_file_that_may_not_be_read_is_named(

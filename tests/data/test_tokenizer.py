@@ -46,7 +46,7 @@ def test_a_space_is_never_taken_for_the_space_sign(tmp_path: Path) -> None:
 def test_the_batch_gives_the_ids_of_each_text_on_any_number_of_threads(
     tokenizer: Tokenizer,
 ) -> None:
-    texts = [*ZOO.values(), prose(9, 400)]
+    texts = [*(text for kind, text in ZOO.items() if kind != "one line"), prose(9, 60_000)]
     alone = [tokenizer.encode(text) for text in texts]
     for threads in (1, 2):
         batch = tokenizer.encode_batch(texts, threads)

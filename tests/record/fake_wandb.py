@@ -1,7 +1,7 @@
-"""A stand-in W&B server on 127.0.0.1: what the real client needs to start, log, finish and resume runs.
+"""A stand-in W&B server on 127.0.0.1: enough for the real client to start, log and resume runs.
 
-It answers the GraphQL operations the client sends, takes the rows of its file stream and the files it
-uploads, and keeps all of it for a test to look at.
+It answers the GraphQL operations the client sends, takes the rows of its file stream and the files
+it uploads, and keeps all of it for a test to look at.
 """
 
 import gzip
@@ -48,7 +48,9 @@ class StoredRun:
         listed = self.config.get("_wandb", {}).get("value", {}).get("m", [])
         names = [entry.get("1", "") for entry in listed]
         return {
-            entry["1"]: names[int(entry["5"]) - 1] for entry in listed if "5" in entry and "1" in entry
+            entry["1"]: names[int(entry["5"]) - 1]
+            for entry in listed
+            if "5" in entry and "1" in entry
         }
 
     @property
@@ -94,7 +96,11 @@ class FakeWandb(ThreadingHTTPServer):
         with self.lock:
             run = self.runs.setdefault((project, name), StoredRun(project, name))
             for file, chunk in (body.get("files") or {}).items():
-                lines, start, new = run.files.setdefault(file, []), chunk["offset"], chunk["content"]
+                lines, start, new = (
+                    run.files.setdefault(file, []),
+                    chunk["offset"],
+                    chunk["content"],
+                )
                 if file == "wandb-summary.json":
                     lines[:] = new
                     continue
@@ -169,15 +175,6 @@ class FakeWandb(ThreadingHTTPServer):
         store = f"{self.url}/storage/{wanted['project']}/{wanted['run']}/"
         files = [{"name": file, "uploadUrl": store + quote(file)} for file in wanted["files"]]
         return {"createRunFiles": {"runID": wanted["run"], "uploadHeaders": [], "files": files}}
-
-    def _ArtifactType(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"project": {"artifact": None}}
-
-    def _CreateArtifact(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        # A committed artifact is taken as stored already: nothing more is uploaded for it.
-        name = "art:" + wanted["input"]["digest"]
-        artifact = {"id": name, "state": "COMMITTED", "artifactSequence": {"latestArtifact": {"id": name}}}
-        return {"createArtifact": {"artifact": artifact}}
 
     @staticmethod
     def _bucket(run: StoredRun) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 TRAIN_LENGTH = 128
+REASON = f"this position encoding is not defined beyond {TRAIN_LENGTH} tokens"
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 # Loss added per doubling beyond the train length; None: not defined there.
 FATE: dict[str, float | None] = {
@@ -20,7 +21,7 @@ FATE: dict[str, float | None] = {
 def write_run(
     root: Path, position: str, seed: int = 0, *, config: Mapping[str, Any] | None = None, **row: Any
 ) -> Path:
-    """A finished run folder; ``config`` overrides settings, ``row`` fields of every evaluation row."""
+    """A finished run folder; ``config`` overrides settings, ``row`` fields of evaluation rows."""
     settings: dict[str, Any] = {
         "experiment": "compare", "seed": seed, "runs": "runs", "train_length": TRAIN_LENGTH,
         "eval_lengths": list(LENGTHS), "position": {"name": position},
@@ -41,7 +42,8 @@ def write_run(
         "train_length": settings["train_length"], "step": 300, "tokens": 1_228_800, **row,
     }  # fmt: skip
     write_rows(
-        folder / "evaluation" / "rows.jsonl", ({**found, **common} for found in _rows(position, seed))
+        folder / "evaluation" / "rows.jsonl",
+        ({**found, **common} for found in _rows(position, seed)),
     )
     summary = {
         "position": position, "seed": seed, "train_length": settings["train_length"],
@@ -73,10 +75,10 @@ def _rows(position: str, seed: int) -> list[dict[str, Any]]:
     for length in LENGTHS:
         loss = loss_at(position, length, seed)
         rows.append(_row("suffix", length, loss, suffix_tokens=64))
-        control = loss_at(position, min(length, TRAIN_LENGTH), seed)
-        rows.append(_row("window control", length, control if loss else None, suffix_tokens=64))
         rows.append(_row("sliding", length, loss and loss - 0.05, stride=length // 4))
         rows.append(_row("non-overlapping", length, loss and loss + 0.2))
+    control = loss_at(position, TRAIN_LENGTH, seed)
+    rows.append(_row("window control", TRAIN_LENGTH, control, suffix_tokens=64, stride=32))
     longest = max(length for length in LENGTHS if loss_at(position, length, seed) is not None)
     curve = [
         (loss_at(position, max(start + 8, 32), seed) or 0) + 2.5 / (start + 4) ** 0.5
@@ -89,7 +91,7 @@ def _rows(position: str, seed: int) -> list[dict[str, Any]]:
 def _row(protocol: str, length: int, loss: float | None, **more: Any) -> dict[str, Any]:
     return {
         "protocol": protocol, "length": length, "defined": loss is not None,
-        "reason": None if loss is not None else f"its table has {TRAIN_LENGTH} rows",
+        "reason": None if loss is not None else REASON,
         "loss": loss, "perplexity": None if loss is None else math.exp(loss),
         "bits_per_byte": None if loss is None else loss / math.log(2) / 3,
         "standard_error": None if loss is None else 0.02, "scored_tokens": 2048, "documents": 32,

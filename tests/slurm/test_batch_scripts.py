@@ -1,6 +1,7 @@
 """The batch scripts, run by bash with stand-ins for the programs they call, which record it."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pipeline.launch.cli import main
 from tests.architecture.tree import ROOT
 
 ALLOCATION = ["trainer.nodes=2", "trainer.processes=4", "trainer.threads=8"]
+SMOKE = "build/smoke-1234567"
 
 
 class Job:
@@ -74,8 +76,7 @@ def job(tmp_path: Path) -> Job:
         (
             "smoke.sbatch",
             [],
-            ["train.py", "configs/smoke.yaml", "runs=build/smoke-1234567"]
-            + [*ALLOCATION, "--task", "0"],
+            ["train.py", "configs/smoke.yaml", f"runs={SMOKE}", *ALLOCATION, "--task", "0"],
         ),
     ],
 )
@@ -102,7 +103,29 @@ def test_the_command_line_takes_what_the_scripts_hand_over(
     job.run("smoke.sbatch")
     monkeypatch.chdir(ROOT)
     assert main(["train", *job.arguments("srun")[3:], "--dry-run"]) == 0
-    assert "runs: build/smoke-1234567" in capsys.readouterr().out
+    assert f"runs: {SMOKE}" in capsys.readouterr().out
+
+
+README = (ROOT / "slurm" / "README.md").read_text()
+COMMANDS = re.findall(r"^sbatch (.*) slurm/(train|sweep)\.sbatch (.*)$", README, re.M)
+
+
+@pytest.mark.parametrize(("options", "script", "arguments"), COMMANDS)
+def test_the_commands_of_the_readme(
+    job: Job, monkeypatch: pytest.MonkeyPatch, options: str, script: str, arguments: str
+) -> None:
+    asked = dict(option.lstrip("-").split("=") for option in options.split())
+    job.env["SLURM_JOB_NUM_NODES"] = asked.get("nodes", "1")
+    job.env["SLURM_NTASKS_PER_NODE"] = asked["ntasks-per-node"]
+    monkeypatch.chdir(ROOT)
+    last = int(asked.get("array", "0-0").partition("%")[0].partition("-")[2])
+    for task, code in ((last, 0), (last + 1, 2)):
+        job.env["SLURM_ARRAY_TASK_ID"] = str(task)
+        job.run(f"{script}.sbatch", *arguments.split())
+        command = job.arguments("srun")[3:]
+        # a job without an array is one run, not a sweep
+        whole = [] if script == "sweep" else ["--task", str(task)]
+        assert main(["train", *command, *whole, "--dry-run"]) == code
 
 
 def test_ranks_meet_on_the_first_host_at_a_port_of_their_job(job: Job) -> None:

@@ -1,0 +1,150 @@
+"""The rest of the page: cost, other protocols, how everything was measured and where it is from."""
+
+from collections.abc import Sequence
+from html import escape
+
+import yaml
+
+from pipeline.report.collect import Run, Study
+from pipeline.report.drawing import short_number
+from pipeline.report.fragments import (
+    encoding,
+    heads,
+    items,
+    length_cells,
+    length_heads,
+    listed,
+    table,
+    tokens_of,
+)
+from pipeline.report.table import PROTOCOLS, interval
+
+COST_COLUMNS = (
+    "encoding", "parameters", "of which position", "tokens per second in training",
+    "peak memory of a rank", "time to train", "time to evaluate", "last training loss",
+)  # fmt: skip
+
+
+def cost_table(study: Study) -> str:
+    """Parameters, speed, memory and time; means over seeds, of memory the largest."""
+    rows = ""
+    for label, runs in study.encodings.items():
+        first = runs[0].summary
+        cells = (
+            f"{first['parameters']:,}",
+            f"{first['position_parameters']:,}",
+            short_number(_mean(runs, "tokens_per_second")),
+            _bytes(max(run.summary["peak_memory_bytes"] for run in runs)),
+            _seconds(_mean(runs, "train_seconds")),
+            _seconds(_mean(runs, "evaluate_seconds")),
+            f"{_mean(runs, 'final_loss'):.3f}",
+        )
+        rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    body = f'<tbody class="encoding">{rows}</tbody>'
+    return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}</section>"
+
+
+def other_protocols(study: Study) -> str:
+    """Sliding and non-overlapping losses, where measured, always beside the suffix loss."""
+    names = [name for name in ("suffix", *PROTOCOLS[2:]) if study.lengths(name)]
+    if len(names) == 1:
+        return ""
+    lengths = sorted({length for name in names for length in study.lengths(name)})
+    bodies = ""
+    for label in study.encodings:
+        rows = ""
+        for name in names:
+            cells = [study.cell(label, name, length) for length in lengths]
+            first = encoding(study, label, len(names)) if name == "suffix" else ""
+            row = length_cells(study, label, lengths, cells, "loss")
+            rows += f'<tr>{first}<td class="name">{name}</td>{row}</tr>'
+        bodies += f'<tbody class="encoding">{rows}</tbody>'
+    head = f"<th>encoding</th><th></th>{length_heads(study, lengths)}"
+    return f"<section><h2>Other protocols</h2>{table(head, bodies)}</section>"
+
+
+def protocol(study: Study) -> str:
+    """How every number was made, with the fields that make it repeatable."""
+    rows = [row for run in study.runs for row in run.rows]
+    suffix = next(row for row in rows if row["protocol"] == "suffix")
+    lines = [
+        f"Suffix loss: the last {suffix['suffix_tokens']} target tokens of each of "
+        f"{suffix['documents']} documents of the {suffix['split']} split. The model is shown the "
+        "stated number of tokens before the end of the last target; the targets never change.",
+        f"Window control: the same targets, scored by the same model in windows of "
+        f"{study.train_length} tokens. It is what an encoding must beat to have used more context.",
+        "Perplexity: exp of the loss. Bits per byte, in the CSV: nats divided by ln 2 and by the "
+        "UTF-8 bytes of the scored tokens.",
+        f"Interval: {interval(study)}.",
+    ]
+    strides = {row["length"]: row["stride"] for row in rows if row["protocol"] == "sliding"}
+    if strides:
+        shown = listed([f"{stride} at {length}" for length, stride in sorted(strides.items())])
+        lines.append(
+            "Sliding: windows of the stated length, each token scored once, total nats over total "
+            f"tokens; stride {shown}. Non-overlapping: pieces of the stated length of the same "
+            "text; early tokens of a piece have little context, so it never stands alone."
+        )
+    if study.lengths("per-position"):
+        lines.append("Per position: means over whole pieces of the longest defined length.")
+    digest = escape(str(suffix["text_sha256"]))
+    where = f'<p class="notes">Scored text, SHA-256: <code>{digest}</code></p>'
+    return f"<section><h2>Protocol</h2>{items(lines)}{where}</section>"
+
+
+def provenance(study: Study) -> str:
+    """Where each number comes from: run folders, configurations, commit and versions."""
+    rows = "".join(_run_row(run) for run in study.runs)
+    columns = ("run", "seed", "tokens", "commit", "configuration", "corpus", "tokenizer")
+    machines = dict.fromkeys(_machine(run) for run in study.runs)
+    said = "".join(f"<p>{escape(machine)}</p>" for machine in machines)
+    body = f'<tbody class="encoding">{rows}</tbody>'
+    configurations = "".join(_configuration(run) for run in study.runs)
+    return (
+        f'<section class="texts"><h2>Provenance</h2>{table(heads(columns), body)}'
+        f'<div class="notes">{said}</div>{configurations}</section>'
+    )
+
+
+def _run_row(run: Run) -> str:
+    git = run.environment.get("git") or {}
+    commit = str(git.get("commit") or "unknown")[:12] + (", changed" if git.get("changed") else "")
+    hashes = (
+        run.config_sha256,
+        str(run.summary.get("corpus_sha256", "unknown")),
+        str(run.summary.get("tokenizer_sha256", "unknown")),
+    )
+    cells = [run.name, str(run.config["seed"]), f"{tokens_of(run):,}", commit]
+    cells += [digest[:12] for digest in hashes]
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _machine(run: Run) -> str:
+    found = run.environment
+    packages = [f"{name} {version}" for name, version in found["packages"].items() if version]
+    return (
+        f"Python {found['python']}, {', '.join(packages)}; {found['platform']}; {found['cpu']}, "
+        f"{found['cores']} cores."
+    )
+
+
+def _configuration(run: Run) -> str:
+    text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
+    return (
+        f"<details><summary>Configuration of {escape(run.name)}</summary>"
+        f"<pre>{escape(text)}</pre></details>"
+    )
+
+
+def _mean(runs: Sequence[Run], key: str) -> float:
+    return sum(float(run.summary[key]) for run in runs) / len(runs)
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 2**20:,.0f} MiB" if value < 2**30 else f"{value / 2**30:.2f} GiB"
+
+
+def _seconds(value: float) -> str:
+    if value < 100:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"

@@ -1,0 +1,109 @@
+"""How all pictures of a report look, and how they leave: as SVG for the page, as PNG for papers.
+
+One colour and one marker per encoding, the same in every picture, told apart without colour vision:
+Okabe and Ito's palette, without its yellow and black, which vanish on white and on dark.
+"""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+COLOURS = ("#0b7fc2", "#d9660a", "#06a077", "#cb6fa5", "#e2a011", "#5fb3e6", "#8a8f98")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+# Drawn in these colours, which the page then replaces by those of its text and its ground.
+INK, GROUND = "#010203", "#fefdfc"
+DASHED = (0, (4, 3))
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "farsight",
+    "font.family": "sans-serif",
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": INK,
+    "grid.alpha": 0.12,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "lines.linewidth": 1.9,
+    "lines.markersize": 5.5,
+    "legend.frameon": False,
+}
+
+
+def look(number: int) -> tuple[str, str]:
+    """Colour and marker of the encoding with this place in the table."""
+    return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as an ``<svg>`` element whose ink is the text colour of the page around it."""
+    out = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    text = out.getvalue()
+    head, body = text[text.index("<svg") :].split(">", 1)
+    # Without a size of its own the picture takes the width of the page.
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    return head + ">" + body.replace(INK, "currentColor").replace(GROUND, "var(--ground)")
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write the figure with a white ground. Raises OSError."""
+    with matplotlib.rc_context(STYLE):
+        FigureCanvasAgg(figure)
+        figure.savefig(path, dpi=160, facecolor="white")
+
+
+def short_number(value: float) -> str:
+    """1234567 -> ``1.23M``."""
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def length_axis(axes: Axes, ticks: list[int], train_length: int) -> None:
+    """Lengths by powers of two, with the train length marked."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    axes.axvline(train_length, color=INK, linewidth=1.0, linestyle=":")
+    axes.annotate(
+        "trained up to here", (train_length, 1.0), xycoords=("data", "axes fraction"),
+        xytext=(-4, -2), textcoords="offset points", ha="right", va="top", fontsize=9, rotation=90,
+    )  # fmt: skip
+
+
+def ended(axes: Axes, end: tuple[float, float], text: str, colour: str, *, row: int) -> None:
+    """A bar across the end of a line and, in a row at the foot, why it ends there."""
+    axes.plot(
+        *([value] for value in end), marker="|", markersize=20, markeredgewidth=2.6, color=colour,
+        linestyle="none", zorder=5,
+    )  # fmt: skip
+    axes.annotate(
+        text, (end[0], 0.025 + 0.06 * row), xycoords=("data", "axes fraction"), xytext=(7, 0),
+        textcoords="offset points", color=colour, fontsize=9.5, zorder=6,
+        path_effects=[withStroke(linewidth=3.5, foreground=GROUND)],
+    )  # fmt: skip
+
+
+def legend(figure: Figure, entries: int) -> None:
+    """One line of names above the axes, more lines if there are many."""
+    figure.legend(
+        loc="outside upper left", ncols=min(entries, 7), columnspacing=1.6, handlelength=1.8
+    )

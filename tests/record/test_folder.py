@@ -1,0 +1,188 @@
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.compose import load
+from pipeline.config.redact import config_hash
+from pipeline.config.schema import Config
+from pipeline.errors import ConfigError, StorageError
+from pipeline.record import folder as module
+from pipeline.record.folder import RunFolder, run_name
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def config_in(folder: Path, *overrides: str) -> Config:
+    """A small valid configuration whose run folders go to ``folder``."""
+    (config,) = load(CONFIGS / "smoke.yaml", [f"runs={folder}", "sweep={}", *overrides])
+    return config
+
+
+def test_it_is_made_with_configuration_environment_and_lock(tmp_path: Path) -> None:
+    config = config_in(tmp_path / "runs", "experiment=first")
+    made = RunFolder.create(config, name="rope-L64-s0")
+    assert made.path == tmp_path / "runs" / "first" / "rope-L64-s0"
+    assert load(made.config, []) == [config]
+    assert json.loads(made.environment.read_text())["packages"]["torch"]
+    assert json.loads((made.path / "lock").read_text()) == {
+        "host": socket.gethostname(), "pid": os.getpid(),
+    }  # fmt: skip
+    assert made.metrics == made.path / "metrics.jsonl"
+    assert made.evaluation.parent.is_dir()
+    assert not made.finished
+
+
+def test_the_marker_holds_the_hash_and_ends_the_lock(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    made = RunFolder.create(config, name="a")
+    made.mark_finished()
+    assert made.finished
+    assert RunFolder.open(made.path).finished
+    assert (made.path / "finished").read_text().strip() == config_hash(config)
+    assert not (made.path / "lock").exists()
+
+
+def test_a_finished_run_of_the_same_configuration_is_returned_untouched(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    made = RunFolder.create(config, name="a")
+    made.mark_finished()
+    before = {path: path.stat().st_mtime_ns for path in made.path.rglob("*")}
+    again = RunFolder.create(config, name="a")
+    assert again.finished
+    assert {path: path.stat().st_mtime_ns for path in made.path.rglob("*")} == before
+
+
+def test_runs_moved_elsewhere_are_the_same_runs(tmp_path: Path) -> None:
+    made = RunFolder.create(config_in(tmp_path / "old"), name="a")
+    made.mark_finished()
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert RunFolder.create(config_in(tmp_path / "new"), name="a").finished
+
+
+def test_another_configuration_is_refused_by_the_keys_that_differ(tmp_path: Path) -> None:
+    RunFolder.create(config_in(tmp_path), name="a").mark_finished()
+    other = config_in(tmp_path, "seed=7", "optimizer.learning_rate=0.002")
+    with pytest.raises(ConfigError) as caught:
+        RunFolder.create(other, name="a")
+    message = str(caught.value)
+    assert "seed is 0 there, 7 here" in message
+    assert re.search(r"optimizer\.learning_rate is [\d.]+ there, 0\.002 here", message)
+    assert "model" not in message
+    assert "another experiment or delete" in message
+
+
+def test_an_unfinished_run_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    RunFolder.create(config, name="a").release()
+    with pytest.raises(ConfigError, match="not finished. Delete the folder to run it again"):
+        RunFolder.create(config, name="a")
+
+
+def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    made = RunFolder.create(config, name="a")
+    with pytest.raises(StorageError, match=f"written by process {os.getpid()} on this machine"):
+        RunFolder.create(config, name="a")
+    (made.path / "lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+    with pytest.raises(StorageError, match="process 1 on elsewhere .*delete .*lock"):
+        RunFolder.create(config, name="a")
+
+
+def test_the_lock_of_a_process_that_is_gone_does_not_count(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    made = RunFolder.create(config, name="a")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    lock = {"host": socket.gethostname(), "pid": gone.pid}
+    (made.path / "lock").write_text(json.dumps(lock))
+    with pytest.raises(ConfigError, match="not finished"):
+        RunFolder.create(config, name="a")
+
+
+def test_a_configuration_edited_after_the_run_is_noticed(tmp_path: Path) -> None:
+    made = RunFolder.create(config_in(tmp_path), name="a")
+    made.mark_finished()
+    edited = made.config.read_text().replace("seed: 0", "seed: 5")
+    made.config.write_text(edited)
+    with pytest.raises(ConfigError, match="changed after the run finished"):
+        RunFolder.create(config_in(tmp_path, "seed=5"), name="a")
+
+
+def test_a_stray_folder_is_not_written_into(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    stray = tmp_path / config.experiment / "a"
+    stray.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no run folder"):
+        RunFolder.create(config, name="a")
+    assert list(stray.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"cannot be written.*runs=<folder>"):
+        RunFolder.create(config_in(tmp_path / "file" / "runs"), name="a")
+
+
+def test_a_disk_that_fills_up_leaves_no_half_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "environment", full)
+    config = config_in(tmp_path)
+    with pytest.raises(StorageError, match="No space left"):
+        RunFolder.create(config, name="a")
+    assert list((tmp_path / config.experiment).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/b", "/a", "a\n", "a\0", "$(id)", ".hidden", "-x", "a" * 128, "ɑ"]
+)
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="run name"):
+        RunFolder.create(config_in(tmp_path / "runs"), name=name)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_open_refuses_what_is_no_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config\.yaml"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_name_says_position_length_seed_and_the_other_axes(tmp_path: Path) -> None:
+    config = config_in(
+        tmp_path, "position=rope", "position.base=500000", "seed=3", "train_length=64",
+        "optimizer.learning_rate=0.0005",
+    )  # fmt: skip
+    assert run_name(config, ["position", "seed", "train_length"]) == "rope-L64-s3"
+    assert run_name(config, ["position.base", "optimizer.learning_rate"]) == (
+        "rope-L64-s3-base500000-learning_rate0.0005"
+    )
+
+
+def test_names_of_different_values_differ_and_are_file_names(tmp_path: Path) -> None:
+    values = ["/text/a b.txt", "/text/a_b.txt", "x" * 300, "x" * 301]
+    configs = [config_in(tmp_path, f"data.source={value}") for value in values]
+    configs += [config_in(tmp_path, "model.layers=1"), config_in(tmp_path, "model.layers=2")]
+    names = {run_name(config, ["data.source", "model"]) for config in configs}
+    assert len(names) == len(configs)
+    assert all(module.NAME.fullmatch(name) for name in names)
+
+
+def test_many_axes_make_no_endless_name(tmp_path: Path) -> None:
+    axes = ["optimizer.learning_rate", "optimizer.min_learning_rate", "optimizer.weight_decay"] * 3
+    names = {run_name(config_in(tmp_path, f"seed={seed}"), axes) for seed in (0, 1)}
+    assert len(names) == 2
+    assert all(module.NAME.fullmatch(name) and len(name) == 127 for name in names)
+
+
+def test_an_axis_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no key 'optimizer\.rate'"):
+        run_name(config_in(tmp_path), ["optimizer.rate"])

@@ -1,0 +1,136 @@
+"""The mirror through the real client: online against a stand-in server, offline, and off."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.record.wandb_mirror import points
+from tests.record.fake_wandb import FakeWandb
+from tests.record.mirroring import KEY, POINTS, ROOT, SHORT, mirror, sync
+
+
+def test_online_every_row_arrives_and_runs_group(folder: Path, server: FakeWandb) -> None:
+    _, said = mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    run = server.only_run()
+    assert len(run.rows) == POINTS
+    assert [row["train/loss"] for row in run.rows[:5]] == [3 - step / 8 for step in range(1, 6)]
+    assert (run.display_name, run.group, run.job_type) == ("rope-L64-s0", "compare", "pretrain")
+    assert run.tags == ["rope", "L64"]
+    assert run.settings["position"] == "rope"
+    assert run.settings["position_base"] == 10000
+    assert run.settings["train_length"] == 64
+    assert run.settings["model_width"]
+    assert run.exit_code == 0
+    assert server.unknown == []
+    assert said.splitlines() == [f"W&B: {server.url}/lab/farsight/runs/{run.name}"]
+
+
+def test_metrics_are_defined_by_exact_names_over_our_own_axes(
+    folder: Path, server: FakeWandb
+) -> None:
+    mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    run = server.only_run()
+    assert run.patterns == []
+    assert set(run.axes.values()) == {"train/tokens", "eval/length", "eval/position"}
+    for name, axis in (
+        ("train/loss", "train/tokens"),
+        ("train/step", "train/tokens"),
+        ("train/suffix_loss_L64", "train/tokens"),
+        ("eval/suffix_loss", "eval/length"),
+        ("eval/suffix_perplexity", "eval/length"),
+        ("eval/window_control_loss", "eval/length"),
+        ("eval/sliding_bits_per_byte", "eval/length"),
+        ("eval/non_overlapping_loss", "eval/length"),
+        ("eval/per_position_loss", "eval/position"),
+    ):
+        assert run.axes[name] == axis, name
+    for row in run.rows:
+        for name in row.keys() - set(run.axes.values()):
+            assert run.axes[name] in row, f"{name} has no x in its row"
+
+
+def test_a_second_start_goes_on_as_the_same_run(folder: Path, server: FakeWandb) -> None:
+    mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    minted = (folder / "wandb_id").read_text()
+    mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    assert (folder / "wandb_id").read_text() == minted
+    assert server.only_run().name == minted.strip()
+    assert len(server.only_run().rows) == 2 * POINTS
+
+
+def test_without_a_key_it_is_offline_says_so_once_and_syncs_later(
+    folder: Path, server: FakeWandb
+) -> None:
+    _, said = mirror(folder)
+    assert len(said.splitlines()) == 1
+    assert "no key, so offline" in said
+    assert "wandb sync" in said
+    assert [path.name[:8] for path in (folder / "wandb").glob("*run-*")] == ["offline-"]
+    run = sync(folder, server)
+    assert len(run.rows) == POINTS
+    assert run.axes["eval/suffix_loss"] == "eval/length"
+
+
+def test_a_key_in_netrc_is_found(folder: Path, server: FakeWandb) -> None:
+    host = server.url.removeprefix("http://")
+    netrc = folder.parent / "netrc"
+    netrc.write_text(f"machine {host} login user password {KEY}\n")
+    netrc.chmod(0o600)
+    mirror(folder, WANDB_BASE_URL=server.url)
+    assert len(server.only_run().rows) == POINTS
+
+
+def test_wandb_mode_of_the_environment_can_keep_it_offline(folder: Path, server: FakeWandb) -> None:
+    mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url, WANDB_MODE="offline")
+    assert server.runs == {}
+
+
+def test_off_and_other_ranks_write_nothing_and_import_nothing(folder: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from typing import Any
+from pipeline.config.compose import load
+from pipeline.record.wandb_mirror import WandbMirror
+folder = Path(sys.argv[1])
+for mode, enabled in (("off", True), ("online", False)):
+    (config,) = load(folder / "config.yaml", [f"wandb.mode={mode}"])
+    mirror = WandbMirror(config, folder, enabled)
+    mirror.log({"kind": "train", "tokens": 1})
+    mirror.finish()
+print("wandb" in sys.modules, sorted(path.name for path in folder.glob("wandb*")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("False []\n", "")
+
+
+def test_no_secret_is_written_into_the_run_folder(folder: Path, server: FakeWandb) -> None:
+    secrets: dict[str, Any] = {
+        "WANDB_API_KEY": KEY,
+        "HF_TOKEN": "hf_abcdefghijklmnopqrstuv",
+        "AWS_SECRET_ACCESS_KEY": "aws-very-secret-value",
+        "PIP_INDEX_URL": "https://user:proxy-password@mirror.example/simple",
+    }
+    for url in (server.url, "http://127.0.0.1:9"):
+        _, said = mirror(folder, SHORT, WANDB_BASE_URL=url, **secrets)
+        assert not any(secret in said for secret in secrets.values())
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files)
+    for path in files:
+        for secret in secrets.values():
+            assert secret.encode() not in path.read_bytes(), f"{secret} in {path}"
+    assert not any(s.encode() in body for body in server.bodies for s in secrets.values())
+
+
+def test_points_leave_out_what_is_null() -> None:
+    row = {"kind": "train", "tokens": 5, "loss": 1.0, "gradient_norm": None}
+    assert points(row) == [("train/tokens", {"train/tokens": 5, "train/loss": 1.0})]
+    assert points({"protocol": "suffix", "length": 9, "defined": False, "loss": None}) == []
+
+
+def test_positions_are_the_middles_of_their_bins() -> None:
+    row = {"protocol": "per-position", "length": 8, "bin": 4, "losses": [2.0, 1.0]}
+    assert [point["eval/position"] for _, point in points(row)] == [2, 6]
