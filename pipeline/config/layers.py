@@ -53,17 +53,18 @@ def file_entries(path: Path, folder: Path, chain: tuple[Path, ...] = ()) -> list
 
     Raises ConfigError if the file or an include is missing, empty, malformed or part of a loop.
     """
-    real = path.resolve()
-    if real in chain:
-        loop = " -> ".join(item.name for item in (*chain[chain.index(real) :], real))
-        raise ConfigError(f"{path}: the includes form a loop: {loop}. Remove one of them.")
+    chain = (*chain, path.resolve())
     root = read(path)
     if not root.value:
         raise ConfigError(f"{root.where}: the file holds no settings. Write at least one.")
     entries: list[Entry] = []
     include = root.value.get("include", Located([], root.where))
-    for item in _included(include, folder):
-        entries += file_entries(item, folder, (*chain, real))
+    for included, where in _included(include, folder):
+        real = included.resolve()
+        if real in chain:
+            loop = " -> ".join(item.name for item in (*chain[chain.index(real) :], real))
+            raise ConfigError(f"{where}: the includes form a loop: {loop}. Remove one of them.")
+        entries += file_entries(included, folder, chain)
     rest = {key: item for key, item in root.value.items() if key != "include"}
     return entries + mapping_entries(Located(rest, root.where), folder)
 
@@ -121,8 +122,8 @@ def mapping_entries(root: Located, folder: Path) -> list[Entry]:
     return [*cleared, *named, *over_groups, *plain, *others]
 
 
-def _included(include: Located, folder: Path) -> list[Path]:
-    """Return the files of an ``include`` list."""
+def _included(include: Located, folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of an ``include`` list, each with the place that names it."""
     known = sorted(
         str(path.relative_to(folder).with_suffix(""))
         for path in folder.glob("**/*.yaml")
@@ -143,7 +144,7 @@ def _included(include: Located, folder: Path) -> list[Path]:
                 f"(names only: no `..`, no leading `/`, no `.yaml`).{hint} "
                 f"Allowed: {', '.join(known)}."
             )
-        paths.append(folder / f"{name}.yaml")
+        paths.append((folder / f"{name}.yaml", item.where))
     return paths
 
 

@@ -71,10 +71,9 @@ def prepare(config: DataConfig) -> Prepared:
     with building(folder) as partial:
         if partial is not None:
             _build(config, source, corpus_sha256, survey, partial)
-            if source_sha256(source, lambda _: None) != corpus_sha256:
-                raise _changed(config)
     prepared = open_prepared(folder)
-    print(_account(prepared, source, time.monotonic() - began), file=sys.stderr)
+    if partial is not None:
+        print(_account(prepared, source, time.monotonic() - began), file=sys.stderr)
     return prepared
 
 
@@ -171,8 +170,8 @@ def _build(
                 _pack_batch(batch, tokenizer, writers)
                 bar.update(sum(n_bytes for _, _, n_bytes in batch))
         facts = {split: writer.close() for split, writer in writers.items()}
-    if {split: fact.n_bytes for split, fact in facts.items()} != survey.n_bytes:
-        raise _changed(config)
+    if source_sha256(source, lambda _: None) != corpus_sha256:
+        raise DataError(f"data.source = {config.source!r} changed meanwhile: prepare it again")
     manifest = {
         "format": _FORMAT,
         "source": config.source,
@@ -209,10 +208,6 @@ def _pack_batch(batch: _Batch, tokenizer: Tokenizer, writers: dict[str, PackWrit
         if int(np.sum(stands_for[ids])) != n_bytes:
             raise DataError(f"{document.name}: the tokenizer lost part of it; report this text")
         writers[split].add(ids, n_bytes)
-
-
-def _changed(config: DataConfig) -> DataError:
-    return DataError(f"data.source = {config.source!r} changed while it was prepared; start again")
 
 
 def _progress(stage: str, total: int | None) -> "tqdm[Any]":

@@ -28,7 +28,7 @@ MIN_VOCAB = 260
 _SPACE = "\u2581"
 _RESERVED = "\u2585"  # SentencePiece silently drops a training line that holds it
 _COVERAGE = 0.9995
-_RUN = re.compile(f"{_SPACE}|[^{_SPACE}]{{1,{1 << 18}}}", re.DOTALL)
+_RUN = re.compile(f"{_SPACE}|[^{_SPACE}]{{1,{1 << 18}}}")
 
 
 class Tokenizer:

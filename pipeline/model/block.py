@@ -13,10 +13,10 @@ from pipeline.model.exchange import Exchange
 from pipeline.positions.base import Position, Site
 
 
-def linear(inputs: int, outputs: int, spread: float) -> nn.Linear:
-    """A projection without bias, weights ~ N(0, spread)."""
+def linear(inputs: int, outputs: int, scale: float = 1.0) -> nn.Linear:
+    """A projection without bias, weights ~ N(0, scale / sqrt(inputs))."""
     layer = nn.Linear(inputs, outputs, bias=False)
-    nn.init.normal_(layer.weight, 0.0, spread)
+    nn.init.normal_(layer.weight, 0.0, scale * inputs**-0.5)
     return layer
 
 
@@ -39,8 +39,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.head_width, self.layer = heads, width // heads, layer
         # head-major (q, k, v of head 0, then of head 1, ...), so that one exchange carries all three
-        self.qkv = linear(width, 3 * width, 0.02)
-        self.out = linear(width, width, 0.02 / (2 * layers) ** 0.5)
+        self.qkv = linear(width, 3 * width)
+        self.out = linear(width, width, (2 * layers) ** -0.5)
 
     def forward(self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange) -> Tensor:
         """x [B,T,D], ids [B,S] global positions -> [B,T,D]."""
@@ -58,8 +58,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, width: int, mlp_width: int, layers: int) -> None:
         super().__init__()
-        self.gate_up = linear(width, 2 * mlp_width, 0.02)
-        self.out = linear(mlp_width, width, 0.02 / (2 * layers) ** 0.5)
+        self.gate_up = linear(width, 2 * mlp_width)
+        self.out = linear(mlp_width, width, (2 * layers) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B,T,D] -> [B,T,D]."""

@@ -1,8 +1,9 @@
 """The decoder language model: embedding, blocks, norm, head. h0 = embed(sqrt(D) E[x]).
 
 E ~ N(0, 1/sqrt(D)), so the stream starts at unit spread under every encoding (the input scale of
-Vaswani et al. 2017, section 3.4); projections ~ N(0, 0.02), those back into the stream divided by
-sqrt(2 layers) (GPT-2). Legend: B batch, T tokens held by this rank, S whole sequence, D width.
+Vaswani et al. 2017, section 3.4); projections ~ N(0, 1/sqrt(inputs)), those back into the stream
+divided by sqrt(2 layers) (GPT-2). N(0, s): normal with standard deviation s. Legend: B batch, T
+tokens held by this rank, S whole sequence, D width.
 """
 
 from collections.abc import Mapping

@@ -18,8 +18,11 @@ import yaml
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
 
-# Keys that may differ between runs without the runs being different treatments.
-NOT_A_TREATMENT = ("seed", "runs", "experiment")
+# Keys, or their beginnings, that may differ without the runs being different treatments.
+NOT_A_TREATMENT = (
+    "seed", "runs", "experiment", "wandb.", "data.prepared", "data.workers", "trainer.threads",
+    "trainer.log_every",
+)  # fmt: skip
 SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split", "stride")
 
 
@@ -117,13 +120,22 @@ class Study:
         )
 
     def usable_length(self, label: str) -> int | None:
-        """The longest length whose suffix loss is within 2 % of the best at or below it."""
-        best, usable = math.inf, None
-        for length in self.lengths("suffix"):
-            cell = self.cell(label, "suffix", length)
-            if cell is not None and cell.loss is not None:
-                best = min(best, cell.loss)
-                usable = length if cell.loss <= 1.02 * best else usable
+        """Up to which length the suffix loss stays within 2 % of the best within train_length.
+
+        None if nothing was measured within train_length.
+        """
+        cells = {length: self.cell(label, "suffix", length) for length in self.lengths("suffix")}
+        known = {n: cell.loss for n, cell in cells.items() if cell and cell.loss is not None}
+        inside = {n: loss for n, loss in known.items() if n <= self.train_length}
+        if not inside:
+            return None
+        bound = 1.02 * min(inside.values())
+        usable = max(n for n, loss in inside.items() if loss <= bound)
+        for length in cells:
+            if length > self.train_length:
+                if known.get(length, math.inf) > bound:
+                    break
+                usable = length
         return usable
 
 
@@ -238,7 +250,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[prefix + key] = value
-    return {key: value for key, value in flat.items() if key not in NOT_A_TREATMENT}
+    return {key: value for key, value in flat.items() if not key.startswith(NOT_A_TREATMENT)}
 
 
 def _differing(runs: Sequence[Run]) -> dict[str, list[Any]]:

@@ -23,7 +23,6 @@ INK, GROUND = "#010203", "#fefdfc"
 DASHED = (0, (4, 3))
 STYLE: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "farsight",
     "font.family": "sans-serif",
     "font.size": 10.5,
     "text.color": INK,
@@ -49,15 +48,21 @@ def look(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
 
 
-def as_svg(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element whose ink is the text colour of the page around it."""
+def as_svg(figure: Figure, name: str) -> str:
+    """The figure as an ``<svg>`` element whose ink is the text colour of the page around it.
+
+    ``name`` must differ between the pictures of one page, whose ids it keeps apart.
+    """
     out = io.StringIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
     text = out.getvalue()
     head, body = text[text.index("<svg") :].split(">", 1)
-    # Without a size of its own the picture takes the width of the page.
+    # Without a size of its own the picture takes the width of the page; names of groups would
+    # appear several times in a page with several pictures.
     head = re.sub(r' (width|height)="[^"]*"', "", head)
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
     return head + ">" + body.replace(INK, "currentColor").replace(GROUND, "var(--ground)")
 
 

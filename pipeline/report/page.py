@@ -47,7 +47,7 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     """
     study = collect(folders)
     figures = draw(study)
-    html = render(study, {stem: as_svg(figure) for stem, figure in figures.items()})
+    html = render(study, {stem: as_svg(figure, stem) for stem, figure in figures.items()})
     page = out / "index.html"
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -30,8 +30,8 @@ tbody th { font-weight: 600; vertical-align: top; }
 td.undefined { text-align: center; color: var(--soft); font-style: italic; }
 .dot { display: inline-block; width: .65rem; height: .65rem; border-radius: 50%;
   margin-right: .5rem; print-color-adjust: exact; }
-figure { margin: 0; }
-figure svg { width: 100%; height: auto; display: block; }
+figure { margin: 0; overflow-x: auto; }
+figure svg { width: 100%; min-width: 44rem; height: auto; display: block; }
 figcaption, .notes { color: var(--soft); font-size: .88rem; max-width: 52rem; margin-top: .6rem; }
 .notes p { margin: .25rem 0; }
 .two { display: grid; gap: 1.5rem 2.5rem;
@@ -48,6 +48,7 @@ code { font-size: .9em; overflow-wrap: anywhere; }
   body { font-size: 10pt; }
   section, figure, tbody { break-inside: avoid; }
   section { margin-top: 1.6rem; }
+  figure svg { min-width: 0; }
   table { font-size: 8pt; }
 }
 """

@@ -101,7 +101,7 @@ def notes(study: Study) -> list[str]:
 
 def _perplexity(value: float | None) -> str:
     if value is None:
-        return "over 1e300"
+        return "over 1e299"
     if value < 1000:
         return f"{value:.2f}"
     return f"{value:,.0f}" if value < 1e6 else f"{value:.2e}"

@@ -66,10 +66,10 @@ def test_an_include_is_given_as_a_list_in_a_file(write: Write) -> None:
 def test_an_include_loop_is_refused(write: Write, folder: Path) -> None:
     write("include: [b]\nseed: 1\n", "configs/a.yaml")
     path = write("include: [a]\nseed: 2\n", "configs/b.yaml")
-    with pytest.raises(ConfigError, match=r"loop: b.yaml -> a.yaml -> b.yaml"):
+    with pytest.raises(ConfigError, match=r"a.yaml:1: .* loop: b.yaml -> a.yaml -> b.yaml"):
         load(path, [], folder=folder)
     path = write("include: [self]\n", "configs/self.yaml")
-    with pytest.raises(ConfigError, match=r"loop: self.yaml -> self.yaml"):
+    with pytest.raises(ConfigError, match=r"self.yaml:1: .* loop: self.yaml -> self.yaml"):
         load(path, [], folder=folder)
 
 

@@ -164,11 +164,13 @@ def test_a_number_from_the_environment_is_checked_like_any(
         "wandb.entity=hf_abcdefghijABCDEFGHIJabcdefghij",
         "wandb.entity=AKIAIOSFODNN7EXAMPLE",
         "runs=${oc.env:MY_API_KEY}",
+        "runs=${oc.env:SHORT_API_KEY}",
         "runs=${oc.env:DISGUISED}",
     ],
 )
 def test_a_secret_is_refused_and_not_shown(override: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", SECRET)
+    monkeypatch.setenv("SHORT_API_KEY", "abc")
     monkeypatch.setenv("DISGUISED", f"https://user:{SECRET}@host")
     with pytest.raises(ConfigError, match="No setting takes a secret") as caught:
         load(BASE, [override])

@@ -45,6 +45,13 @@ def test_a_value_on_the_command_line_takes_an_axis_away() -> None:
     assert points(load(compare, ["sweep={seed: [4, 5]}"])) == [("rope", 4), ("rope", 5)]
 
 
+def test_a_group_on_the_command_line_takes_the_axes_over_it_away(write: Write) -> None:
+    path = write("sweep: {position.base: [1e4, 5e5], model: [tiny, small], model.layers: [1, 2]}\n")
+    assert len(load(path, [])) == 8
+    (config,) = load(path, ["position=alibi", "model=small"])
+    assert (config.position, config.model.layers) == ({"name": "alibi"}, 8)
+
+
 def test_a_sweep_replaces_that_of_an_included_file(write: Write) -> None:
     path = write("include: [compare]\nsweep: {seed: [8, 9]}\nposition: none\n")
     assert points(load(path, [])) == [("none", 8), ("none", 9)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pipeline.data import prepare as preparation
@@ -135,6 +136,32 @@ def test_another_text_makes_another_folder(tmp_path: Path) -> None:
     second = prepare(config_for(corpus, tmp_path / "prepared"))
     assert first.folder != second.folder
     assert first.corpus_sha256 != second.corpus_sha256
+
+
+def test_another_text_key_makes_another_folder(tmp_path: Path) -> None:
+    rows = [{"text": prose(i, 50), "body": prose(i, 60)} for i in range(60)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = ("text", "body")
+    by_key = [prepare(config_for(path, tmp_path / "prepared", text_key=key)) for key in keys]
+    assert by_key[0].folder != by_key[1].folder
+    assert by_key[0].corpus_sha256 == by_key[1].corpus_sha256
+
+
+def test_a_tokenizer_that_loses_text_is_noticed(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode_batch = Tokenizer.encode_batch
+
+    def lose_one(
+        tokenizer: Tokenizer, texts: list[str], threads: int
+    ) -> list[npt.NDArray[np.int32]]:
+        encoded = encode_batch(tokenizer, texts, threads)
+        return [*encoded[:-1], encoded[-1][1:]]
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", lose_one)
+    with pytest.raises(DataError, match=r"zoo\.jsonl:\d+: the tokenizer lost part of it"):
+        prepare(config_for(corpus, tmp_path))
 
 
 def test_the_tokenizer_learns_from_all_of_the_train_split_and_nothing_else(

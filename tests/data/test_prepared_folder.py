@@ -24,14 +24,14 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = folder_of_text(tmp_path / "corpus")
-    build = preparation._build
+    pack_batch = preparation._pack_batch
 
-    def change_after(*arguments: object) -> None:
-        build(*arguments)  # type: ignore[arg-type]
+    def change_and_pack(*arguments: object) -> None:
         (corpus / "000.txt").write_text("another text")
+        pack_batch(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(preparation, "_build", change_after)
-    with pytest.raises(DataError, match="changed while it was prepared"):
+    monkeypatch.setattr(preparation, "_pack_batch", change_and_pack)
+    with pytest.raises(DataError, match="changed meanwhile"):
         prepare(config_for(corpus, tmp_path / "prepared"))
     assert os.listdir(tmp_path / "prepared") == []
 
@@ -94,6 +94,13 @@ def test_one_flipped_bit_is_found_on_request(copy: Path, split: str, suffix: str
 def test_a_strange_manifest_is_refused(copy: Path, edit: str) -> None:
     (copy / "manifest.json").write_text(edit)
     with pytest.raises(DataError, match=r"manifest\.json.*delete"):
+        open_prepared(copy)
+
+
+def test_a_folder_of_another_format_is_refused(copy: Path) -> None:
+    path = copy / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DataError, match=r"manifest\.json: has format 2, this version reads 1"):
         open_prepared(copy)
 
 

@@ -96,6 +96,8 @@ def test_the_hash_is_of_content_and_order_not_of_place(tmp_path: Path) -> None:
     assert sha256(tmp_path / "two") == before
     (tmp_path / "two" / "aa.txt").rename(tmp_path / "two" / "c.txt")
     assert sha256(tmp_path / "two") != before
+    (one / "b.txt").write_text("d")
+    assert sha256(one) != before
     (one / "a.txt").write_text("a")
     (one / "b.txt").write_text("bc")
     assert sha256(one) != before

@@ -9,7 +9,7 @@ def test_the_split_depends_on_nothing_but_the_text() -> None:
 
 
 def test_the_fractions_are_kept() -> None:
-    splits = [split_of(f"document {i}", 0.1, 0.05) for i in range(20_000)]
+    splits = [split_of("x" * 10_000 + f"{i}", 0.1, 0.05) for i in range(20_000)]
     shares = {split: splits.count(split) / len(splits) for split in SPLITS}
     assert abs(shares["validation"] - 0.1) < 0.01
     assert abs(shares["test"] - 0.05) < 0.01

@@ -3,9 +3,11 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from pipeline.data.tokenizer import BOS, UNKNOWN, Tokenizer
 from pipeline.errors import DataError
@@ -120,6 +122,20 @@ def test_more_characters_than_the_vocab_holds_still_train(tmp_path: Path) -> Non
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_rare_characters_take_no_room_in_the_vocab(tmp_path: Path) -> None:
+    text = prose(0, 20_000)
+    rare = "".join(map(chr, range(0x4E00, 0x4E00 + 20)))
+    tokenizer = Tokenizer.train([text + rare], 400, tmp_path)
+    assert len(tokenizer.encode(rare)) == len(rare.encode())
+
+
+def test_a_space_sign_in_the_text_is_not_learned_as_a_space(tmp_path: Path) -> None:
+    text = prose(0, 3000)
+    signs = Tokenizer.train([text.replace(" ", "\u2581")], 320, tmp_path)
+    gaps = Tokenizer.train([text.replace(" ", "\0")], 320, tmp_path)
+    assert signs.sha256 == gaps.sha256
+
+
 @pytest.mark.parametrize("text", ["<s>" * 3000, "<0x41>" * 3000, "<unk>" * 3000])
 def test_special_names_in_the_training_text_stay_text(tmp_path: Path, text: str) -> None:
     tokenizer = Tokenizer.train([text, prose(0, 500)], 300, tmp_path)
@@ -148,6 +164,28 @@ def test_a_vocab_without_room_for_the_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.vocab = 259 .* at least 260"):
         Tokenizer.train([prose(0, 300)], 259, tmp_path)
     assert Tokenizer.train([prose(0, 300)], 260, tmp_path).vocab == 260
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [{"bos_id": -1}, {"bos_id": 2, "eos_id": 1}, {"byte_fallback": False}, {"text": "abc"}],
+    ids=["bos", "bos at 1", "bytes", "space"],
+)
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path, lacking: dict[str, Any]) -> None:
+    chosen: dict[str, Any] = {"bos_id": 1, "eos_id": -1, "byte_fallback": True, **lacking}
+    lines = [str(chosen.pop("text", "a b c"))] * 10
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(tmp_path / "tokenizer"),
+        model_type="bpe",
+        vocab_size=270,
+        hard_vocab_limit=False,
+        add_dummy_prefix=False,
+        minloglevel=2,
+        **chosen,
+    )
+    with pytest.raises(DataError, match="tokenizer.model: the tokenizer lacks"):
+        Tokenizer.load(tmp_path / "tokenizer.model")
 
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,12 @@ FATE: dict[str, float | None] = {
 
 
 def write_run(
-    root: Path, position: str, seed: int = 0, *, config: Mapping[str, Any] | None = None, **row: Any
+    root: Path,
+    position: str,
+    seed: int = 0,
+    *,
+    config: Mapping[str, Any] | None = None,
+    row: Mapping[str, Any] | None = None,
 ) -> Path:
     """A finished run folder; ``config`` overrides settings, ``row`` fields of evaluation rows."""
     settings: dict[str, Any] = {
@@ -39,7 +44,7 @@ def write_run(
     write_rows(folder / "metrics.jsonl", _metrics(position, seed))
     common = {
         "split": "test", "text_sha256": "ab" * 32, "position": position, "seed": seed,
-        "train_length": settings["train_length"], "step": 300, "tokens": 1_228_800, **row,
+        "train_length": settings["train_length"], "step": 300, "tokens": 1_228_800, **(row or {}),
     }  # fmt: skip
     write_rows(
         folder / "evaluation" / "rows.jsonl",

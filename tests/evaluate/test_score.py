@@ -1,0 +1,172 @@
+"""Evaluation numbers against each token re-scored alone, in fp64."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.config.schema import Config
+from pipeline.errors import DataError
+from pipeline.evaluate.documents import Documents, choose_documents
+from pipeline.evaluate.score import Scorer, batches_of
+from pipeline.evaluate.suite import run_suite, stride_of, suffix_rows
+from pipeline.evaluate.windows import suffix
+from pipeline.model.decoder import Decoder
+from pipeline.model.exchange import Exchange
+from pipeline.parallel.mesh import Mesh
+from tests.distributed.toy import POSITIONS, toy_config
+
+SPAN = 42
+
+
+def toy_documents() -> Documents:
+    draw = np.random.default_rng(1)
+    tokens = tuple(draw.integers(0, 50, n) for n in (43, 44, 60))
+    return Documents(tokens, SPAN, np.arange(50) % 4, "test", "0" * 64)
+
+
+def toy_evaluation(position: str) -> tuple[Config, Decoder, Documents]:
+    config = toy_config(position)
+    config.evaluate.suffix_tokens, config.evaluate.stride_fraction = 5, 0.5
+    return config, Decoder(config), toy_documents()
+
+
+def rows_of(config: Config, decoder: Decoder, documents: Documents) -> list[dict[str, Any]]:
+    scorer = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), batch_tokens=64)
+    return [row for row, _ in run_suite(config, scorer, documents)]
+
+
+def alone(decoder: Decoder, document: np.ndarray, start: int, target: int) -> float:
+    """Nats of one target given tokens [start, target), with nothing batched, tiled or shared."""
+    context = torch.from_numpy(document[start:target])[None]
+    hidden = decoder.hidden(context, torch.arange(target - start)[None], Exchange())
+    logits = hidden[0, -1] @ decoder.head.weight.T
+    return -float(logits.log_softmax(-1)[document[target]])
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_every_protocol_equals_brute_force(position: str) -> None:
+    config, decoder, documents = toy_evaluation(position)
+    rows = rows_of(config, decoder, documents)
+    exact = decoder.double()
+
+    def mean(length: int, stride: int | None, targets: int, restart: bool, back: bool) -> float:
+        losses = []
+        with torch.no_grad():
+            for document in documents.tokens:
+                n = len(document)
+                for t in range(n - targets, n):
+                    done = t - (n - targets)  # targets scored before this one
+                    if restart:  # non-overlapping
+                        start = n - 1 - targets + done // length * length
+                    elif back:  # window control: windows end at n - 1, n - 1 - stride, ...
+                        stop = n - 1 - (n - 1 - t) // stride * stride if stride else 0
+                        start = stop - length
+                    elif stride is None:  # suffix
+                        start = n - 1 - length
+                    else:  # sliding
+                        first = n - 1 - targets
+                        extra = max(0, done + 1 - length)
+                        stop = min(first + length + math.ceil(extra / stride) * stride, n - 1)
+                        start = max(first, stop - length)
+                    losses.append(alone(exact, document, start, t))
+        return float(np.mean(losses))
+
+    checked = 0
+    for row in rows:
+        if row["protocol"] == "per-position" or not row["defined"]:
+            continue
+        targets = 5 if row["protocol"] in ("suffix", "window control") else SPAN
+        expected = mean(
+            row["length"],
+            row["stride"],
+            targets,
+            row["protocol"] == "non-overlapping",
+            row["protocol"] == "window control",
+        )
+        assert row["loss"] == pytest.approx(expected, abs=1e-5), row["protocol"]
+        assert row["scored_tokens"] == targets * 3
+        assert row["perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+        checked += 1
+    assert checked == (7 if position == "learned" else 10)
+
+
+def test_bits_per_byte_and_standard_error() -> None:
+    config, decoder, documents = toy_evaluation("rope")
+    row = next(suffix_rows(config, Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), 64),
+                           documents))  # fmt: skip
+    with torch.no_grad():
+        exact = decoder.double()
+        losses = [
+            [alone(exact, d, len(d) - 1 - 8, t) for t in range(len(d) - 5, len(d))]
+            for d in documents.tokens
+        ]
+    size = sum(int((d[-5:] % 4).sum()) for d in documents.tokens)
+    assert row["bits_per_byte"] == pytest.approx(np.sum(losses) / (math.log(2) * size), rel=1e-5)
+    means = [np.mean(one) for one in losses]
+    assert row["standard_error"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3), rel=1e-4)
+
+
+def test_beyond_the_learned_table_is_not_defined() -> None:
+    config, decoder, documents = toy_evaluation("learned")
+    rows = rows_of(config, decoder, documents)
+    beyond = [row for row in rows if row["length"] == 42]
+    assert len(beyond) == 3
+    for row in beyond:
+        assert not row["defined"] and row["loss"] is None
+        assert "not defined beyond 21 tokens" in row["reason"]
+    assert [row["length"] for row in rows if row["protocol"] == "per-position"] == [21]
+
+
+def test_per_position_averages_whole_pieces_only() -> None:
+    config, decoder, documents = toy_evaluation("none")
+    config.eval_lengths = [8, 20]
+    rows = rows_of(config, decoder, documents)
+    row = rows[-1]
+    assert row["protocol"] == "per-position" and row["length"] == 20 and row["bin"] == 1
+    exact = decoder.double()
+    expected = []
+    with torch.no_grad():
+        for place in range(20):
+            values = []
+            for d in documents.tokens:
+                first = len(d) - 1 - SPAN
+                values += [alone(exact, d, s, s + place + 1) for s in (first, first + 20)]
+            expected.append(np.mean(values))
+    assert row["losses"] == pytest.approx(expected, abs=1e-5)
+    assert row["scored_tokens"] == 20 * 6
+
+
+def test_batches_hold_every_window_once() -> None:
+    windows = suffix([30] * 7, 8, 5) + suffix([30] * 3, 20, 5)
+    batches = batches_of(windows, 24)
+    assert sorted(i for batch in batches for i in batch) == list(range(10))
+    assert max(len(batch) for batch in batches) == 3
+    assert all(len({windows[i].length for i in batch}) == 1 for batch in batches)
+
+
+def test_documents_are_long_enough_and_in_an_order_of_their_content() -> None:
+    class Toy:
+        def __init__(self, documents: list[np.ndarray]) -> None:
+            self.documents = documents
+
+        def document(self, i: int, /) -> np.ndarray:
+            return self.documents[i]
+
+        def document_lengths(self) -> np.ndarray:
+            return np.array([len(d) for d in self.documents])
+
+    documents = [np.full(n, n) for n in (5, 9, 10, 30, 12)]
+    facts: dict[str, Any] = {"token_bytes": np.ones(50, int), "split": "test"}
+    chosen = choose_documents(Toy(documents), 9, 2, **facts)
+    other = choose_documents(Toy(documents[::-1]), 9, 2, **facts)
+    assert len(chosen.tokens) == 2 and min(chosen.sizes) >= 10
+    assert chosen.sizes == other.sizes and chosen.text_sha256 == other.text_sha256
+    with pytest.raises(DataError, match=r"max\(eval_lengths\)=30 needs; the longest of 5 has 30"):
+        choose_documents(Toy(documents), 30, 2, **facts)
+
+
+def test_strides() -> None:
+    assert [stride_of(n, 0.25) for n in (1, 3, 4, 128)] == [1, 1, 1, 32]

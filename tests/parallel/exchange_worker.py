@@ -1,0 +1,108 @@
+"""One of four ranks: the exchange and whole gradients, for sequence groups of 4 and of 2."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.suite import run_suite
+from pipeline.model.exchange import Exchange
+from pipeline.model.loss import IGNORED
+from pipeline.parallel.mesh import Mesh, build_mesh
+from pipeline.parallel.ulysses import Ulysses, exchange_for
+from pipeline.training.module import build_decoder
+from tests.distributed.toy import LENGTH, POSITIONS, ToySequences, toy_config
+from tests.evaluate.test_score import toy_evaluation
+
+ROWS = 4
+
+
+def round_trip(mesh: Mesh) -> list[float]:
+    """Largest errors of to_heads against the whole tensor, and of to_tokens back again."""
+    exchange = exchange_for(mesh)
+    errors = []
+    for length in (1, 2, 5, 8, 21):
+        whole = torch.randn(3, length, 4, 6, generator=torch.Generator().manual_seed(length))
+        here = exchange.tokens(length)
+        heads = exchange.heads(4)
+        traded = exchange.to_heads(whole[:, here], length)
+        expected = whole[:, :, heads.start : heads.stop]
+        assert traded.shape == expected.shape
+        errors.append(float((traded - expected).abs().max()))
+        back = exchange.to_tokens(traded)
+        assert back.shape == whole[:, here].shape
+        errors.append(float((back - whole[:, here]).abs().max()) if back.numel() else 0.0)
+    return errors
+
+
+def gradient_errors(mesh: Mesh, position: str) -> tuple[float, float]:
+    """Loss error, and the largest gradient error relative to that gradient's largest entry."""
+    config, data = toy_config(position), ToySequences()
+    decoder, ids = build_decoder(config), torch.arange(LENGTH).expand(ROWS, -1)
+    tokens = torch.from_numpy(data.tokens[1 : ROWS + 1, :-1])
+    labels = torch.from_numpy(data.labels[1 : ROWS + 1])
+    total = int((labels != IGNORED).sum())
+    whole = decoder(tokens, labels, ids, Exchange()).sum() / total
+    whole.backward()
+    expected = {n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None}
+    decoder.zero_grad()
+    share = ROWS // mesh.data_parallel
+    rows = slice(mesh.data_rank * share, (mesh.data_rank + 1) * share)
+    exchange = exchange_for(mesh)
+    here = exchange.tokens(LENGTH)
+    nats = decoder(tokens[rows, here], labels[rows, here], ids[rows], exchange).sum()
+    (nats / total * mesh.world).backward()
+    loss = nats.detach() / total
+    dist.all_reduce(loss)
+    worst = 0.0
+    for name, parameter in decoder.named_parameters():
+        grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        dist.all_reduce(grad)
+        error = (grad / mesh.world - expected[name]).abs().max() / expected[name].abs().max()
+        worst = max(worst, float(error))
+    return abs(float(loss) - float(whole)), worst
+
+
+def evaluation_error(mesh: Mesh, position: str) -> float:
+    """Largest difference of any loss of the suite between this mesh and one rank alone."""
+    config, decoder, documents = toy_evaluation(position)
+    for parameter in decoder.parameters():
+        dist.broadcast(parameter.data, 0)
+    scorer = Scorer(decoder, mesh, exchange_for(mesh), torch.device("cpu"), 64)
+    sharded = [row["loss"] for row, _ in run_suite(config, scorer, documents)]
+    told = [sharded]
+    if mesh.rank == 0:
+        dist_off = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), 64)
+        initialized, dist.is_initialized = dist.is_initialized, lambda: False
+        alone = [row["loss"] for row, _ in run_suite(config, dist_off, documents)]
+        dist.is_initialized = initialized
+        told = [alone]
+    dist.broadcast_object_list(told, 0)
+    return max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(sharded, told[0], strict=True))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    results = {}
+    for parts in (4, 2):
+        mesh = build_mesh(parts)
+        exchange = exchange_for(mesh)
+        assert isinstance(exchange, Ulysses)
+        results[f"heads-{parts}"] = list(exchange.heads(8))
+        results[f"round-trip-{parts}"] = max(round_trip(mesh))
+        for position in POSITIONS:
+            results[f"gradients-{parts}-{position}"] = gradient_errors(mesh, position)
+            results[f"evaluation-{parts}-{position}"] = evaluation_error(mesh, position)
+    gathered: list[dict[str, object] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, results)
+    if dist.get_rank() == 0:
+        Path(sys.argv[1]).write_text(json.dumps(gathered))
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

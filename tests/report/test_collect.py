@@ -1,0 +1,217 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import DataError
+from pipeline.record.metrics import read_rows
+from pipeline.report.collect import collect
+from tests.report.synthetic import LENGTHS, loss_at, write_rows, write_run
+
+
+def edit_rows(folder: Path, **changes: Any) -> None:
+    """Change fields of every evaluation row of a run."""
+    path = folder / "evaluation" / "rows.jsonl"
+    write_rows(path, [{**row, **changes} for row in read_rows(path)])
+
+
+def test_one_seed_has_its_own_loss_and_an_interval_over_documents(tmp_path: Path) -> None:
+    study = collect([write_run(tmp_path, "rope")])
+    cell = study.cell("rope", "suffix", 256)
+    assert cell
+    assert cell.loss is not None
+    assert cell.loss == loss_at("rope", 256, 0)
+    assert cell.spread == 2 * 0.02
+    assert cell.perplexity == pytest.approx(math.exp(cell.loss))
+    assert (cell.seeds, cell.documents, cell.scored_tokens) == (1, 32, 2048)
+
+
+def test_several_seeds_have_their_mean_and_standard_deviation(tmp_path: Path) -> None:
+    study = collect([write_run(tmp_path, "rope", seed) for seed in (0, 1, 2)])
+    losses = [loss_at("rope", 256, seed) or 0 for seed in (0, 1, 2)]
+    mean = sum(losses) / 3
+    cell = study.cell("rope", "suffix", 256)
+    assert cell
+    assert cell.loss == pytest.approx(mean)
+    assert cell.spread == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in losses) / 2))
+    assert cell.perplexity == pytest.approx(math.exp(mean))
+    assert cell.seeds == 3
+
+
+def test_where_an_encoding_is_not_defined_the_cell_says_why(tmp_path: Path) -> None:
+    study = collect([write_run(tmp_path, "learned"), write_run(tmp_path, "rope")])
+    cell = study.cell("learned", "suffix", 512)
+    assert cell
+    assert (cell.loss, cell.spread, cell.perplexity) == (None, None, None)
+    assert cell.reason == "this position encoding is not defined beyond 128 tokens"
+    assert study.limit("learned") == 128
+    assert study.limit("rope") is None
+
+
+def test_the_limit_is_the_stated_one_even_between_two_tested_lengths(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "learned")
+    path = folder / "evaluation" / "rows.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace("beyond 128 tokens", "beyond 200 tokens"))
+    assert collect([folder]).limit("learned") == 200
+    path.write_text(text.replace("not defined beyond 128 tokens", "out of rows"))
+    assert collect([folder]).limit("learned") == 128
+
+
+@pytest.mark.parametrize(
+    ("losses", "usable"),
+    [
+        ((2.3, 2.0, 2.04, 2.039, 2.0, 1.9), 2048),
+        ((2.3, 2.0, 2.04, 2.05, 2.0, 1.9), 256),
+        ((2.0, 2.03, 2.05, 2.0, 2.0, 2.0), 128),
+        ((2.0, 2.05, 2.05, 2.0, 2.0, 2.0), 64),
+        ((3.0, 2.0, None, None, None, None), 128),
+    ],
+)
+def test_usable_is_how_far_the_loss_stays_within_two_percent_of_the_best_inside(
+    tmp_path: Path, losses: tuple[float | None, ...], usable: int
+) -> None:
+    folder = write_run(tmp_path, "rope")
+    path = folder / "evaluation" / "rows.jsonl"
+    found = dict(zip(LENGTHS, losses, strict=True))
+    rows = [row for row in read_rows(path) if row["protocol"] == "suffix"]
+    for row in rows:
+        row["loss"] = found[row["length"]]
+        row["defined"] = row["loss"] is not None
+    write_rows(path, rows)
+    assert collect([folder]).usable_length("rope") == usable
+
+
+def test_nothing_is_usable_where_nothing_was_measured_inside(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rope")
+    path = folder / "evaluation" / "rows.jsonl"
+    write_rows(path, [row for row in read_rows(path) if row["length"] > 128])
+    assert collect([folder]).usable_length("rope") is None
+
+
+def test_the_window_control_counts_for_every_longer_length(tmp_path: Path) -> None:
+    study = collect([write_run(tmp_path, "learned")])
+    assert study.control("learned", 64) is None
+    for length in (128, 256, 2048):
+        cell = study.control("learned", length)
+        assert cell
+        assert cell.loss == loss_at("learned", 128, 0)
+
+
+def test_encodings_keep_the_order_given(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, name) for name in ("t5", "alibi", "rope")]
+    assert list(collect(folders).encodings) == ["t5", "alibi", "rope"]
+    assert list(collect(folders[::-1]).encodings) == ["rope", "alibi", "t5"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text_sha256", "cd" * 32),
+        ("suffix_tokens", 32),
+        ("train_length", 256),
+        ("split", "validation"),
+    ],
+)
+def test_rows_that_differ_are_not_put_side_by_side(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    one, two = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi", row={field: value})
+    with pytest.raises(DataError) as caught:
+        collect([one, two])
+    message = str(caught.value)
+    assert f"{field} differs" in message
+    assert str(value) in message
+    assert str(one) in message
+    assert str(two) in message
+
+
+def test_another_stride_at_the_same_length_is_refused(tmp_path: Path) -> None:
+    one, two = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
+    edit_rows(two, stride=7)
+    with pytest.raises(DataError, match="stride differs"):
+        collect([one, two])
+
+
+def test_short_evaluations_on_other_text_are_refused(tmp_path: Path) -> None:
+    one, two = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
+    for folder, digest in ((one, "aa"), (two, "bb")):
+        path = folder / "metrics.jsonl"
+        rows = read_rows(path)
+        write_rows(path, [{**row, "text_sha256": digest} for row in rows])
+    with pytest.raises(DataError, match="text_sha256 differs"):
+        collect([one, two])
+
+
+def test_the_same_run_twice_is_not_two_seeds(tmp_path: Path) -> None:
+    one, copy = write_run(tmp_path / "a", "rope"), write_run(tmp_path / "b", "rope")
+    with pytest.raises(DataError, match="same configuration and seed"):
+        collect([one, copy])
+
+
+def test_runs_of_one_encoding_with_other_settings_are_other_rows(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / str(base), "rope", config={"position": {"name": "rope", "base": base}})
+        for base in (10000, 500000)
+    ]
+    study = collect([*folders, write_run(tmp_path, "alibi")])
+    assert list(study.encodings) == ["rope (base 10000)", "rope (base 500000)", "alibi"]
+    assert study.varied == {}
+
+
+def test_what_else_differs_is_told(tmp_path: Path) -> None:
+    model = {"width": 256, "layers": 4, "heads": 4}
+    trainer = {"threads": 1, "log_every": 5}
+    apart = {"experiment": "x", "runs": "elsewhere", "wandb": {"mode": "off"}, "trainer": trainer}
+    one = write_run(tmp_path, "rope", config=apart)
+    two = write_run(
+        tmp_path,
+        "alibi",
+        1,
+        config={
+            "model": model,
+            "wandb": {"mode": "auto"},
+            "trainer": {"threads": 2, "log_every": 1},
+        },
+    )
+    assert collect([one, two]).varied == {"model.width": [128, 256]}
+
+
+def test_a_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rope")
+    (folder / "finished").unlink()
+    with pytest.raises(DataError, match="rope-L128-s0 holds a run that is not finished"):
+        collect([folder])
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a run folder"):
+        collect([tmp_path])
+    with pytest.raises(DataError, match="no run folder given"):
+        collect([])
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "a: [", "\x00"])
+def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
+    for name in ("summary.json", "config.yaml", "environment.json"):
+        folder = write_run(tmp_path / name, "rope")
+        (folder / name).write_text(content)
+        with pytest.raises(DataError, match=name):
+            collect([folder])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    for number, name in enumerate(("summary.json", "metrics.jsonl", "evaluation/rows.jsonl")):
+        folder = write_run(tmp_path / str(number), "rope")
+        (folder / name).unlink()
+        with pytest.raises(DataError, match=name):
+            collect([folder])
+
+
+def test_rows_without_a_suffix_loss_are_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rope")
+    (folder / "evaluation" / "rows.jsonl").write_text(json.dumps({"protocol": "sliding"}) + "\n")
+    with pytest.raises(DataError, match=r"rows\.jsonl: no row of protocol 'suffix'"):
+        collect([folder])

@@ -1,0 +1,196 @@
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import DataError, StorageError
+from pipeline.report.page import build_report
+from tests.report.synthetic import loss_at, write_run
+
+ROOT = Path(__file__).parents[2]
+VOID = {"meta", "br"}
+# Elements and attributes with which a page can ask for something.
+ASKING = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "image", "audio"}
+ADDRESSES = {"src", "href", "xlink:href", "srcset", "action", "data", "poster"}
+
+
+class Page(HTMLParser):
+    """Checks nesting and notes headings, text and whatever the page would fetch."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.asks: list[str] = []
+        self.order: list[str] = []
+        self.words = ""
+        self.ids: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in {"h1", "table", "figure", "h2"}:
+            self.order.append(tag)
+        if tag in ASKING:
+            self.asks.append(tag)
+        for name, value in attrs:
+            if name in ADDRESSES and not (value or "").startswith("#"):
+                self.asks.append(f"{name}={value}")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.words += f"{data} "
+
+
+def build(tmp_path: Path, *names: str, seeds: int = 1) -> tuple[str, Page]:
+    """The page about made-up runs, as text and parsed."""
+    runs = [write_run(tmp_path / "runs", name, seed) for name in names for seed in range(seeds)]
+    html = build_report(runs, tmp_path / "out").read_text(encoding="utf-8")
+    return html, Page(html)
+
+
+def test_the_page_is_whole_and_asks_nothing_of_a_network(tmp_path: Path) -> None:
+    html, page = build(tmp_path, "learned", "rope", "alibi")
+    assert page.open == []
+    assert page.asks == []
+    assert "@import" not in html
+    assert all(part.startswith(("#", "url(#")) for part in _addresses(html))
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_the_heading_says_what_was_compared_and_the_table_comes_first(tmp_path: Path) -> None:
+    html, page = build(tmp_path, "learned", "rope", "alibi")
+    heading = "learned, rope and alibi: trained at 128 tokens, tested to 2048"
+    assert f"<h1>{heading}</h1>" in html
+    assert f"<title>{heading}</title>" in html
+    assert page.order[:4] == ["h1", "table", "h2", "figure"]
+    assert page.order.count("figure") == 3
+
+
+def test_the_table_shows_every_number(tmp_path: Path) -> None:
+    html, page = build(tmp_path, "learned", "rope")
+    assert f"<td>{loss_at('rope', 512, 0):.3f}<small> ± 0.040</small></td>" in html
+    assert f'<td class="trained">{loss_at("rope", 128, 0):.3f}<small>' in html
+    assert page.words.count("window control") >= 2
+
+
+def test_the_end_of_an_encoding_is_one_cell_over_the_lengths_it_lacks(tmp_path: Path) -> None:
+    html, page = build(tmp_path, "learned", "rope")
+    cell = '<td class="undefined" colspan="4">not defined beyond 128</td>'
+    # Loss and perplexity in the main table, three losses in the other; no window control.
+    assert html.count(cell) == 5
+    assert "learned: not defined beyond 128." in page.words
+
+
+def test_sections_for_cost_protocol_and_provenance(tmp_path: Path) -> None:
+    _, page = build(tmp_path, "learned", "rope")
+    for words in (
+        "16,384", "700 MiB", "61.0 s", "of each of 32 documents of the test split",
+        "the last 64 target tokens", "stride 16 at 64, 32 at 128", "ab" * 32,
+        "compare/rope-L128-s0", "a" * 12, "0123456789ab", "Python 3.11.9, torch 2.13.0; Linux",
+        "Configuration of compare/learned-L128-s0", "Other protocols", "non-overlapping",
+    ):  # fmt: skip
+        assert words in page.words, words
+
+
+def test_it_says_what_one_seed_and_little_training_cannot_show(tmp_path: Path) -> None:
+    _, page = build(tmp_path, "rope", "alibi")
+    assert "with 1 seed each" in page.words
+    assert "1.2 training tokens per parameter" in page.words
+    assert "differences on them are surer" in page.words
+    assert "Nothing but the position encoding differs between the runs." in page.words
+
+
+def test_three_seeds_take_the_warning_about_seeds_away(tmp_path: Path) -> None:
+    _, page = build(tmp_path, "rope", "alibi", seeds=3)
+    assert "How close encodings rank" not in page.words
+    assert "differences on them are surer" not in page.words
+    assert "3 seeds each" in page.words
+    assert "± one standard deviation over seeds" in page.words
+    assert "Nothing but the position encoding and the seed differs" in page.words
+
+
+def test_whatever_else_differs_is_at_the_top(tmp_path: Path) -> None:
+    model = {"width": 256, "layers": 4, "heads": 4}
+    runs = [write_run(tmp_path, "rope"), write_run(tmp_path, "alibi", config={"model": model})]
+    words = Page(build_report(runs, tmp_path / "out").read_text()).words
+    assert "these settings differ between runs: model.width 128, 256." in words
+    assert "Nothing but" not in words
+
+
+def test_words_from_run_folders_are_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>&"
+    config = {"data": {"source": evil}}
+    run = write_run(tmp_path, "rope", config=config, row={"text_sha256": evil, "split": evil})
+    (run / "finished").write_text(evil)
+    html = build_report([run], tmp_path / "out").read_text()
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in html
+    assert Page(html).asks == []
+
+
+def test_csv_text_and_png_lie_beside_the_page(tmp_path: Path) -> None:
+    build(tmp_path, "learned", "rope")
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} == {
+        "index.html", "table.csv", "table.txt", "suffix.png", "per-position.png", "training.png",
+    }  # fmt: skip
+    assert "not defined beyond 128" in (out / "table.csv").read_text()
+    assert "learned: not defined beyond 128." in (out / "table.txt").read_text()
+
+
+def test_a_page_is_replaced_only_by_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path, "rope")
+    page = tmp_path / "out" / "index.html"
+    before = page.read_bytes()
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipeline.report.page.save_png", broken)
+    with pytest.raises(StorageError, match="No space left"):
+        build_report([write_run(tmp_path, "alibi")], tmp_path / "out")
+    assert page.read_bytes() == before
+
+
+def test_runs_that_cannot_be_compared_leave_nothing(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "rope"), write_run(tmp_path, "alibi", row={"text_sha256": "other"})]
+    with pytest.raises(DataError, match="text_sha256"):
+        build_report(runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_out_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"file.out: the report cannot be written"):
+        build_report([write_run(tmp_path, "rope")], tmp_path / "file" / "out")
+
+
+def test_a_report_needs_no_torch(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "rope")
+    code = (
+        "import sys; from pathlib import Path; from pipeline.report.page import build_report\n"
+        "build_report([Path(sys.argv[1])], Path(sys.argv[2])); assert 'torch' not in sys.modules"
+    )
+    command = [sys.executable, "-c", code, str(run), str(tmp_path / "out")]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def _addresses(html: str) -> list[str]:
+    """What follows every ``url(`` of the page."""
+    return [part[:1] for part in html.split("url(")[1:]]
