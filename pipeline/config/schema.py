@@ -43,7 +43,6 @@ class ModelConfig:
     heads: int = _setting(4, low=1, high=1024)
     mlp_width: int = _setting(384, low=1, high=2**18)
     tied_embeddings: bool = _setting(True)
-    dropout: float = _setting(0.0, low=0.0, below=1.0)
 
     @property
     def head_width(self) -> int:

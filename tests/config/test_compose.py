@@ -140,10 +140,10 @@ def test_a_name_close_to_a_known_one_is_suggested() -> None:
 
 
 def test_a_model_and_a_data_group_replace_their_keys(write: Write) -> None:
-    path = write("model:\n  dropout: 0.5\n  width: 64\n", "x.yaml")
+    path = write("model:\n  mlp_width: 77\n  width: 64\n", "x.yaml")
     assert (one(path).model.width, one(path).model.layers) == (64, 4)
     small = one(path, "model=small").model
-    assert (small.width, small.layers, small.heads, small.dropout) == (512, 8, 8, 0.0)
+    assert (small.width, small.layers, small.heads, small.mlp_width) == (512, 8, 8, 1536)
     path = write("data: {name: stdlib, vocab: 512}\nmodel: {layers: 2, name: small}\n", "y.yaml")
     assert (one(path).data.source, one(path).data.vocab) == ("stdlib", 512)
     assert (one(path).model.layers, one(path).model.width) == (2, 512)

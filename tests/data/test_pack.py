@@ -1,5 +1,6 @@
 """Token packs: what goes in comes out, and damage is noticed."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def test_a_pack_cannot_be_written_to(tmp_path: Path) -> None:
     pack = Pack(tmp_path, "train", write(tmp_path, DOCUMENTS))
     with pytest.raises(ValueError, match="read-only"):
         pack.tokens[0] = 3
+
+
+def test_closing_brings_both_files_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, int] = {}
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        fsync(handle)
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        synced[path.name] = path.stat().st_size
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(tmp_path, DOCUMENTS)
+    assert synced == {
+        name: (tmp_path / name).stat().st_size for name in ("train.tokens", "train.documents")
+    }
 
 
 def test_a_worker_process_gets_the_path_not_the_tokens(tmp_path: Path) -> None:
