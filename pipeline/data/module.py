@@ -1,4 +1,4 @@
-"""The LightningDataModule: micro-batch n of this rank is a pure function of (seed, n, its place)."""
+"""The LightningDataModule: micro-batch n of a rank is a pure function of (seed, n, its place)."""
 
 from typing import Any, Protocol
 
@@ -22,8 +22,12 @@ class TrainingSequences(Protocol):
     length: int
 
     def __len__(self) -> int: ...
-    def read(self, index: int, start: int, stop: int) -> tuple[Ids, Ids]: ...
-    def target_count(self, index: int) -> int: ...
+
+    def read(self, index: int, start: int, stop: int) -> tuple[Ids, Ids]:
+        """Inputs and labels, each int64 [stop - start], of places [start, stop)."""
+
+    def target_count(self, index: int) -> int:
+        """Labels of the whole sequence that are not ignored."""
 
 
 class MicroBatches(Dataset[dict[str, Any]]):

@@ -53,7 +53,8 @@ def read_documents(source: Source, text_key: str) -> Iterator[Document]:
                 yield document
     if not found_text:
         raise DataError(
-            f"the corpus {source.name!r} ({len(source.files)} files) holds no text; add documents"
+            f"the corpus {source.name!r} holds no text in its {len(source.files)} files, the first "
+            f"of which is {source.files[0].path}; add documents"
         )
 
 

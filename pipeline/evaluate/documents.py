@@ -17,8 +17,11 @@ Ids = npt.NDArray[np.int64]
 class Corpus(Protocol):
     """What documents are chosen from: `pipeline.data.pack.Pack`, or anything that acts so."""
 
-    def document(self, i: int, /) -> Ids: ...
-    def document_lengths(self) -> npt.NDArray[np.int64]: ...
+    def document(self, i: int, /) -> Ids:
+        """int64 [tokens of document i]."""
+
+    def document_lengths(self) -> npt.NDArray[np.int64]:
+        """int64 [documents]: tokens of each."""
 
 
 @dataclass(frozen=True)

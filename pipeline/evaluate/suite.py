@@ -29,7 +29,11 @@ def stride_of(length: int, fraction: float) -> int:
 
 def _scored_bytes(windows: Sequence[Window], documents: Documents) -> int:
     return sum(
-        int(documents.token_bytes[documents.tokens[w.document]][w.stop - w.scored + 1 : w.stop + 1].sum())
+        int(
+            documents.token_bytes[documents.tokens[w.document]][
+                w.stop - w.scored + 1 : w.stop + 1
+            ].sum()
+        )
         for w in windows
     )
 

@@ -61,7 +61,9 @@ def _config(parser: argparse.ArgumentParser, command: Callable[..., int]) -> Non
 
 def _configured(parser: argparse.ArgumentParser) -> None:
     _config(parser, _train)
-    parser.add_argument("--task", type=int, metavar="N", help="run only run N of the sweep (from 0)")
+    parser.add_argument(
+        "--task", type=int, metavar="N", help="run only run N of the sweep (from 0)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
 
 

@@ -101,13 +101,11 @@ def evaluate(
         log = MetricsLog(folder.evaluation)
         for row in rows:
             log.write(row)
-        np.savez_compressed(folder.evaluation.with_name("nats.npz"), **kept)
+        np.savez_compressed(folder.evaluation.with_name("nats.npz"), **kept)  # type: ignore[arg-type]
     return time.monotonic() - began
 
 
-def train(
-    config: Config, folder: RunFolder, prepared: Prepared, device: torch.device
-) -> None:
+def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.device) -> None:
     """Train, export, evaluate, and mark the run folder finished."""
     rank = dist.get_rank()
     mirror = WandbMirror(config, folder.path, rank == 0)

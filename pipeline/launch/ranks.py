@@ -68,23 +68,30 @@ def threads_per_rank(config: Config) -> int:
     return max(1, len(os.sched_getaffinity(0)) // config.trainer.processes)
 
 
+def check_one_node(config: Config) -> None:
+    """Refuse, before anything is written, what `start_ranks` cannot reach.
+
+    Raises:
+        ConfigError: the configuration spans several nodes.
+    """
+    if config.trainer.nodes > 1:
+        raise ConfigError(
+            f"trainer.nodes={config.trainer.nodes}: several nodes are started by srun "
+            "(slurm/train.sbatch) or torchrun on each node, not by this command"
+        )
+
+
 def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
     """Run `python -m module arguments` as trainer.processes ranks here, and wait for them.
 
     If one fails, the others are stopped.
 
     Raises:
-        ConfigError: the configuration spans several nodes, which this start cannot reach.
         FarsightError: a rank failed; `exit_code` is that rank's.
     """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    if config.trainer.nodes > 1:
-        raise ConfigError(
-            f"trainer.nodes={config.trainer.nodes}: several nodes are started by srun "
-            "(slurm/train.sbatch) or torchrun on each node, not by this command"
-        )
     os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(config))
     launch = LaunchConfig(
         min_nodes=1,
@@ -106,4 +113,3 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         stopped = FarsightError(f"rank {rank} stopped with exit code {failure.exitcode}; see above")
         stopped.exit_code = failure.exitcode if failure.exitcode > 0 else 1
         raise stopped from None
-

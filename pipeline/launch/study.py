@@ -1,4 +1,4 @@
-"""One study: all runs that a configuration and its sweep name, one after another, then the report."""
+"""One study: all runs of a configuration and its sweep, one after another, then the report."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from pipeline.data.prepare import Prepared, prepare
 from pipeline.data.sequences import Sequences
 from pipeline.errors import ConfigError
 from pipeline.evaluate.documents import documents_for
-from pipeline.launch.ranks import start_ranks
+from pipeline.launch.ranks import check_one_node, start_ranks
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.record.folder import RunFolder, run_name
 from pipeline.report.collect import collect
@@ -24,8 +24,15 @@ from pipeline.report.page import build_report
 from pipeline.report.table import text_table
 
 # what a test may change: none of it alters the weights
-RETESTABLE = ("eval_lengths", "evaluate.", "trainer.processes", "trainer.sequence_parallel",
-              "trainer.accelerator", "trainer.threads")
+RETESTABLE = (
+    "eval_lengths",
+    "evaluate.",
+    "trainer.processes",
+    "trainer.nodes",
+    "trainer.sequence_parallel",
+    "trainer.accelerator",
+    "trainer.threads",
+)
 
 
 def say(message: str) -> None:
@@ -99,6 +106,7 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
     for config in runs:
+        check_one_node(config)
         check_model(config)
     prepared = prepare_all(runs)
     folders, began, trained = [], time.monotonic(), 0
@@ -135,7 +143,9 @@ def varied_keys(runs: Sequence[Config]) -> list[str]:
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+        flat.update(
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
     return flat
 
 
@@ -154,6 +164,7 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
             f"{', '.join(trained)}: belongs to how {path} was trained and cannot be changed by "
             f"evaluate, which takes: {', '.join(RETESTABLE)}"
         )
+    check_one_node(config)
     latest_export(folder.path / "checkpoints")
     prepared = prepare_all([config])[data_key(config.data)]
     start_ranks(

@@ -38,7 +38,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, layer: int, layers: int) -> None:
         super().__init__()
         self.heads, self.head_width, self.layer = heads, width // heads, layer
-        # head-major (q, k, v of head 0, then of head 1, ...), so that one exchange carries all three
+        # head-major (q, k, v of head 0, then of head 1, ...): one exchange carries all three
         self.qkv = linear(width, 3 * width)
         self.out = linear(width, width, (2 * layers) ** -0.5)
 

@@ -39,7 +39,7 @@ class Decoder(nn.Module):
             for layer in range(model.layers)
         )
         self.norm = RMSNorm(model.width)
-        weight = self.embedding.weight
+        weight: nn.Parameter = self.embedding.weight  # type: ignore[assignment]
         if not model.tied_embeddings:
             weight = nn.Parameter(torch.empty_like(weight).normal_(0.0, model.width**-0.5))
         self.head = Head(weight)

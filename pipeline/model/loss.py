@@ -28,9 +28,7 @@ class Head(nn.Module):
         return F.linear(hidden, self.weight).float()
 
     def _nats(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(
-            self.logits(hidden), labels, ignore_index=IGNORED, reduction="none"
-        )
+        return F.cross_entropy(self.logits(hidden), labels, ignore_index=IGNORED, reduction="none")
 
     def forward(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """hidden [N,D], labels [N] -> nats of each label [N] fp32; 0 where the label is IGNORED."""

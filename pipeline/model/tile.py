@@ -43,7 +43,7 @@ def _tiles(length: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
 
 
 def _scores(hankel: Tensor, q: Tensor, k: Tensor, start: int) -> Tensor:
-    """Scores of one tile in base 2: q [G,I,d] scaled, k [G,J,d], `start` = first r + j -> [G,I,J]."""
+    """Scores of one tile in base 2: q [G,I,d] scaled, k [G,J,d], `start` = least r + j."""
     bias = hankel.as_strided(
         (q.shape[0], q.shape[1], k.shape[1]),
         (hankel.shape[1], 1, 1),

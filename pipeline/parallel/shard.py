@@ -1,4 +1,4 @@
-"""Which tokens of a sequence a rank holds: neighbours in order, ceil(S / P) each, the last fewer."""
+"""Which tokens of a sequence a rank holds: neighbours, ceil(S / P) each, the last ranks fewer."""
 
 
 def token_slice(length: int, parts: int, part: int) -> slice:

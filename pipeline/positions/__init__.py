@@ -1,1 +1,1 @@
-"""Position encodings: one file each, one contract (`base.Position`), found by file name (`registry`)."""
+"""Position encodings: one file each, one contract (`base`), found by file name (`registry`)."""

@@ -100,7 +100,7 @@ class Position(nn.Module):
         return q, k
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor | None:
-        """ids_q [I], ids_k [J] global positions -> [h,I,J] fp32, added after the 1/sqrt(d) scale."""
+        """ids_q [I], ids_k [J] global positions -> [h,I,J] fp32, added after the 1/sqrt(d)."""
         return None
 
     def distance_table(self, site: Site) -> Tensor | None:

@@ -64,7 +64,8 @@ def build(settings: Mapping[str, Any], shape: Shape) -> Position:
     for key in own:
         if key not in known:
             raise ConfigError(
-                f"position.{key}: not used by {name!r}, which takes: {', '.join(known) or 'nothing'}"
+                f"position.{key}: not used by {name!r}, which takes: "
+                f"{', '.join(known) or 'nothing'}"
             )
     return position_class(name)(shape, **own)
 

@@ -1,6 +1,6 @@
 """T5 relative bias: S_ij = q_i . k_j / sqrt(d) + b_h[bucket(i - j)], with nb buckets of which
-e = nb/2 are exact: bucket(n) = n for n < e, else min(nb - 1, e + floor((nb - e) ln(n/e) / ln(m/e))),
-m = max_distance. b [nb, H] ~ N(0, 0.02) is shared by all layers.
+e = nb/2 are exact: bucket(n) = n for n < e, else
+min(nb - 1, e + floor((nb - e) ln(n/e) / ln(m/e))), m = max_distance. b [nb, H] ~ N(0, 0.02) is shared by all layers.
 
 Raffel et al. 2020, arXiv 1910.10683, section 2.1 (causal form). T5 has no 1/sqrt(d); it is kept
 here, so that encodings differ in the bias alone.
@@ -62,8 +62,10 @@ class T5Position(Position):
         )
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
-        """ids_q [I], ids_k [J] -> b_h[bucket(i - j)] [h,I,J] fp32; keys after the query get bucket 0
-        (the causal mask removes them)."""
+        """ids_q [I], ids_k [J] -> b_h[bucket(i - j)] [h,I,J] fp32.
+
+        Keys after the query get bucket 0; the causal mask removes them.
+        """
         distance = (ids_q[:, None] - ids_k).clamp(min=0)
         held = self.table[:, site.heads.start : site.heads.stop].float()
         return held[self.bucket(distance)].permute(2, 0, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import lightning as L
 import torch
-from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import Tensor
 
 from pipeline.config.schema import Config

@@ -5,6 +5,7 @@ Loshchilov and Hutter 2019, arXiv 1711.05101.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,11 +24,12 @@ def learning_rate(step: int, max_steps: int, optimizer: OptimizerConfig) -> floa
 
 def build_optimizer(decoder: nn.Module, optimizer: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW; matrices of the decoder decay, gains and position parameters do not."""
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in decoder.named_parameters():
         own = name.startswith("position.") or parameter.ndim < 2
         (free if own else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": optimizer.weight_decay}]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": optimizer.weight_decay}]
     if free:
         groups.append({"params": free, "weight_decay": 0.0})
     return torch.optim.AdamW(

@@ -7,6 +7,7 @@ import torch
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from torch import Tensor
+from torch.optim import Optimizer
 
 from pipeline.config.schema import TrainerConfig
 from pipeline.parallel.mesh import Mesh, build_mesh
@@ -63,7 +64,9 @@ class SequenceParallelStrategy(DeepSpeedStrategy):
             self._init_deepspeed_distributed()
         self.mesh = build_mesh(self.sequence_parallel)
 
-    def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> None:
+    def backward(
+        self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any
+    ) -> Tensor:
         """Lightning has already divided by the accumulation count; DeepSpeed must not again
         (Lightning-AI/pytorch-lightning 6170)."""
-        super().backward(closure_loss, *args, scale_wrt_gas=False, **kwargs)
+        return super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)

@@ -30,7 +30,8 @@ def train(config: Config) -> Plain:
     losses, norms, gradients = [], [], {}
     for step in range(config.trainer.max_steps):
         rows = step_indices(config.seed, step, config.trainer.batch_sequences, len(data))
-        tokens, labels = torch.from_numpy(data.tokens[rows, :-1]), torch.from_numpy(data.labels[rows])
+        tokens = torch.from_numpy(data.tokens[rows, :-1])
+        labels = torch.from_numpy(data.labels[rows])
         ids = torch.arange(LENGTH).expand(len(rows), -1)
         hidden = decoder.hidden(tokens, ids, Exchange())
         logits = F.linear(hidden, decoder.head.weight)
@@ -38,12 +39,14 @@ def train(config: Config) -> Plain:
         decoder.zero_grad()
         loss.backward()
         if step == 0:
-            gradients = {n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None}
+            named = decoder.named_parameters()
+            gradients = {n: p.grad.clone() for n, p in named if p.grad is not None}
         norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), config.optimizer.gradient_clip)
         rate = learning_rate(step, config.trainer.max_steps, config.optimizer)
         with torch.no_grad():
             for parameter in decoder.parameters():
-                parameter -= rate * parameter.grad
+                assert parameter.grad is not None
+                parameter.sub_(rate * parameter.grad)
         losses.append(float(loss))
         norms.append(float(norm))
     weights = {n: p.detach().clone() for n, p in decoder.named_parameters()}

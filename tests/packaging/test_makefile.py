@@ -73,9 +73,7 @@ def test_failed_pip_is_explained_and_tried_again(tree: Path) -> None:
 
 def _stand_in(tree: Path, version: str = "3.11.7", pip_code: int = 0) -> None:
     python = tree / "python"
-    python.write_text(
-        STAND_IN.format(version=version, calls=tree / "pip-calls", pip_code=pip_code)
-    )
+    python.write_text(STAND_IN.format(version=version, calls=tree / "pip-calls", pip_code=pip_code))
     python.chmod(0o755)
 
 

@@ -81,13 +81,13 @@ def evaluation_error(mesh: Mesh, position: str) -> float:
         dist.is_initialized = initialized
         told = [alone]
     dist.broadcast_object_list(told, 0)
-    return max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(sharded, told[0], strict=True))
+    return float(max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(sharded, told[0], strict=True)))
 
 
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    results = {}
+    results: dict[str, object] = {}
     for parts in (4, 2):
         mesh = build_mesh(parts)
         exchange = exchange_for(mesh)

@@ -26,7 +26,24 @@ def test_alibi_slopes_follow_the_authors_recursion(heads: int) -> None:
 
 
 def test_t5_bucket_edges() -> None:
-    assert bucket_edges(32, 128) == [16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+    assert bucket_edges(32, 128) == [
+        16,
+        19,
+        21,
+        24,
+        27,
+        31,
+        35,
+        40,
+        46,
+        52,
+        59,
+        67,
+        77,
+        87,
+        99,
+        113,
+    ]
     last = {(32, 256): 216, (64, 512): 470, (32, 1024): 790, (128, 2048): 1941, (16, 64): 50}
     for (buckets, max_distance), edge in last.items():
         assert bucket_edges(buckets, max_distance)[-1] == edge

@@ -38,6 +38,10 @@ class ShortEvaluation(L.Callback):
         )
         for row in suffix_rows(config, scorer, self.documents):
             if trainer.is_global_zero:
-                where = {"kind": "evaluation", "step": last.step + 1, "tokens": self.recorder.tokens}
+                where = {
+                    "kind": "evaluation",
+                    "step": last.step + 1,
+                    "tokens": self.recorder.tokens,
+                }
                 self.write({**where, **row})
         self.recorder.paused += time.monotonic() - began

@@ -1,0 +1,115 @@
+"""Commands that train nothing, and input that is refused before anything is written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.launch.cli import find_runs, main
+from pipeline.positions import registry
+from tests.distributed.ranks import ROOT
+
+DEMO = str(ROOT / "configs" / "demo.yaml")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "SLURM_STEP_ID"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_positions_lists_every_encoding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["positions", "--json"]) == 0
+    facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["name"] for one in facts] == registry.names()
+    assert {"none", "learned", "sinusoidal", "rope", "alibi", "t5"} <= set(registry.names())
+    learned = next(one for one in facts if one["name"] == "learned")
+    assert learned["max_length"] == "train_length" and not learned["shift_invariant"]
+    assert main(["positions"]) == 0
+    assert "S_ij = q_i.k_j/sqrt(d) - m_h(i-j)" in capsys.readouterr().out
+
+
+def test_a_dry_run_names_every_run_and_writes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", DEMO, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert [f"# {p}-L128-s0: {p}: " in out for p in ("none", "learned", "t5")] == [True] * 3
+    assert "128 of the encoding" in out and not list(here.iterdir())
+
+
+def test_a_task_is_one_run_of_the_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", DEMO, "--dry-run", "--task", "3"]) == 0
+    assert capsys.readouterr().out.count("# rope-L128-s0") == 1
+    assert main(["train", DEMO, "--dry-run", "--task", "6"]) == 2
+    assert "names 6 runs, so a task is 0 to 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["position=rop"], "rope"),
+        (["model.heads=4", "trainer.sequence_parallel=8", "trainer.processes=8"], "model.heads"),
+        (["trainer.processes=3"], "trainer.sequence_parallel"),
+        (["position=rope", "position.base=-5.0"], "position.base=-5.0"),
+        (["position=rope", "model.width=12", "model.heads=4"], "even width"),
+        (["data.source=absent.txt"], "absent.txt"),
+        (["data.source=empty.txt"], "empty.txt"),
+        (["data.source=bytes.txt"], "bytes.txt"),
+        (["trainer.nodes=2"], "trainer.nodes=2"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    overrides: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "empty.txt").write_text("")
+    (here / "bytes.txt").write_bytes(b"good text" * 30 + b"\xff")
+    before = sorted(here.iterdir())
+    assert main(["train", DEMO, *overrides]) == 2
+    error = capsys.readouterr().err
+    assert "error: " in error and message in error and "Traceback" not in error
+    assert [p for p in sorted(here.iterdir()) if p.name != "data"] == before
+    assert not list(here.glob("data/prepared/*"))
+
+
+def test_a_corpus_below_one_sequence_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = here / "texts"
+    folder.mkdir()
+    for n in range(30):
+        (folder / f"{n}.txt").write_text(f"a short text, number {n}, of few words " * 15)
+    overrides = [f"data.source={folder}", "data.vocab=300", "data.tokenizer_bytes=10000"]
+    lengths = ["train_length=100000", "eval_lengths=[64]", "data.test_fraction=0.3"]
+    assert main(["train", DEMO, "position=none", *overrides, *lengths]) == 2
+    error = capsys.readouterr().err
+    assert "100001" in error and "train" in error
+    assert not (here / "runs").exists()
+
+
+def test_an_unwritable_run_folder_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "file").write_text("in the way")
+    small = ["data.source=texts", "data.vocab=300", "data.tokenizer_bytes=10000"]
+    (here / "texts").mkdir()
+    for n in range(30):
+        (here / "texts" / f"{n}.txt").write_text(f"a text, number {n}, of some words " * 15)
+    more = ["eval_lengths=[64]", "data.test_fraction=0.3", "data.validation_fraction=0.2"]
+    assert main(["train", DEMO, "position=none", "runs=file", *small, *more]) == 74
+    assert "file" in capsys.readouterr().err
+
+
+def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(here)]) == 2
+    assert "no run folder" in capsys.readouterr().err
+    (here / "a" / "b").mkdir(parents=True)
+    (here / "a" / "b" / "config.yaml").write_text("")
+    assert find_runs([here, here / "a"]) == [here / "a" / "b"]
+
+
+def test_evaluate_needs_a_run_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(here)]) == 2
+    assert "is not a run folder" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""From text to table on two real ranks: train.py, then evaluate and report on what it left."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.record.metrics import read_rows
+from tests.distributed.ranks import ROOT
+
+pytestmark = pytest.mark.distributed
+
+
+def command(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "WANDB_MODE": "offline"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs on a small made-up corpus; returns the folder that holds the rest."""
+    folder: Path = tmp_path_factory.mktemp("study")
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for n in range(40):
+        words = [f"word{(n * k * k) % 97} comes after {k % 13}" for k in range(150)]
+        (corpus / f"{n:02}.txt").write_text("\n".join(words))
+    (folder / "study.yaml").write_text(
+        f"""
+experiment: path
+runs: {folder}/runs
+train_length: 33
+eval_lengths: [16, 33, 66, 132]
+model: {{width: 32, layers: 2, heads: 4, mlp_width: 64}}
+data:
+  source: {corpus}
+  prepared: {folder}/prepared
+  vocab: 300
+  tokenizer_bytes: 100000
+  validation_fraction: 0.2
+  test_fraction: 0.2
+optimizer: {{warmup_steps: 2}}
+trainer: {{max_steps: 6, batch_sequences: 8, log_every: 2, evaluate_every: 3}}
+evaluate: {{suffix_tokens: 8, documents: 3, short_documents: 2}}
+wandb: {{mode: "off"}}
+sweep: {{position: [learned, t5]}}
+"""
+    )
+    done = command("train.py", folder / "study.yaml")
+    (folder / "stdout").write_text(done.stdout)
+    return folder
+
+
+def run_folder(study: Path, position: str = "t5") -> Path:
+    return study / "runs" / "path" / f"{position}-L33-s0"
+
+
+def rows_without_time(path: Path) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")}
+        for row in read_rows(path)
+    ]
+
+
+def test_the_table_and_the_page_are_there(study: Path) -> None:
+    printed = (study / "stdout").read_text()
+    assert "learned" in printed and "t5" in printed and "not defined beyond 33" in printed
+    page = study / "runs" / "path" / "report" / "index.html"
+    assert str(page) in printed and page.stat().st_size > 10_000
+
+
+def test_training_wrote_every_row(study: Path) -> None:
+    rows = rows_without_time(run_folder(study) / "metrics.jsonl")
+    train = [row for row in rows if row["kind"] == "train"]
+    assert [row["step"] for row in train] == [2, 4, 6]
+    assert [row["tokens"] for row in train] == [2 * 8 * 33, 4 * 8 * 33, 6 * 8 * 33]
+    short = [(r["step"], r["protocol"], r["length"]) for r in rows if r["kind"] == "evaluation"]
+    assert short == [(s, "suffix", n) for s in (3, 6) for n in (16, 33, 66, 132)]
+
+
+def test_evaluating_again_on_one_rank_gives_the_same_numbers(study: Path) -> None:
+    path = run_folder(study) / "evaluation" / "rows.jsonl"
+    before = read_rows(path)
+    command("-m", "pipeline", "evaluate", run_folder(study),
+            "trainer.processes=1", "trainer.sequence_parallel=1")  # fmt: skip
+    after = read_rows(path)
+    assert len(before) == len(after) == 4 * 3 + 2
+    for old, new in zip(before, after, strict=True):
+        assert {k: v for k, v in old.items() if isinstance(v, str | int)} == {
+            k: v for k, v in new.items() if isinstance(v, str | int)
+        }
+        assert new["loss"] == pytest.approx(old["loss"], abs=1e-5)
+
+
+def test_evaluate_refuses_to_change_the_model(study: Path) -> None:
+    done = command("-m", "pipeline", "evaluate", run_folder(study), "model.width=64", expect=2)
+    assert "model.width" in done.stderr and "evaluate." in done.stderr
+
+
+def test_running_again_keeps_what_is_finished(study: Path) -> None:
+    before = (run_folder(study) / "metrics.jsonl").stat().st_mtime_ns
+    done = command("train.py", study / "study.yaml")
+    assert done.stderr.count("is finished; kept as it is") == 2
+    assert (run_folder(study) / "metrics.jsonl").stat().st_mtime_ns == before
+
+
+def test_the_saved_configuration_is_an_input_and_training_repeats_bit_for_bit(study: Path) -> None:
+    saved = run_folder(study) / "config.yaml"
+    command("train.py", saved, f"runs={study}/again")
+    again = study / "again" / "path" / "t5-L33-s0"
+    first, second = (rows_without_time(f / "metrics.jsonl") for f in (run_folder(study), again))
+    assert first == second
+    manifests = [
+        json.loads((f / "checkpoints" / "step-6" / "manifest.json").read_text())
+        for f in (run_folder(study), again)
+    ]
+    assert manifests[0]["tokens"] == manifests[1]["tokens"] == 6 * 8 * 33
+    losses = [
+        [row["loss"] for row in read_rows(f / "evaluation" / "rows.jsonl")]
+        for f in (run_folder(study), again)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_one_task_of_a_sweep_under_torchrun(study: Path) -> None:
+    """The way srun starts ranks: every rank runs train.py itself."""
+    out = study / "joined"
+    command(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "train.py"),
+        *(study / "study.yaml", f"runs={out}", "--task", "1"),
+    )
+    joined = out / "path" / "t5-L33-s0"
+    assert (joined / "finished").exists()
+    assert rows_without_time(joined / "metrics.jsonl") == rows_without_time(
+        run_folder(study) / "metrics.jsonl"
+    )
+
+
+def test_a_damaged_checkpoint_is_refused(study: Path) -> None:
+    weights = run_folder(study, "learned") / "checkpoints" / "step-6" / "weights.pt"
+    whole = bytearray(weights.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    weights.write_bytes(whole)
+    done = command("-m", "pipeline", "evaluate", run_folder(study, "learned"), expect=3)
+    assert "weights.pt: sha256" in done.stderr
