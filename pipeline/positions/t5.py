@@ -1,6 +1,7 @@
 """T5 relative bias: S_ij = q_i . k_j / sqrt(d) + b_h[bucket(i - j)], with nb buckets of which
 e = nb/2 are exact: bucket(n) = n for n < e, else
-min(nb - 1, e + floor((nb - e) ln(n/e) / ln(m/e))), m = max_distance. b [nb, H] ~ N(0, 0.02) is shared by all layers.
+min(nb - 1, e + floor((nb - e) ln(n/e) / ln(m/e))), m = max_distance. b [nb, H] ~ N(0, 0.02) is
+shared by all layers.
 
 Raffel et al. 2020, arXiv 1910.10683, section 2.1 (causal form). T5 has no 1/sqrt(d); it is kept
 here, so that encodings differ in the bias alone.

@@ -1,0 +1,55 @@
+"""Every fault of the catalogue must be caught: the test it names fails on a copy that has it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.ranks import ROOT
+from tests.mutations.catalogue import MUTATIONS, Mutation
+
+COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name.replace(" ", "-"))
+def test_fault_is_one_line_of_the_code_as_it_is(mutation: Mutation) -> None:
+    text = (ROOT / mutation.file).read_text()
+    assert text.count(mutation.old) == 1 and mutation.old != mutation.new
+    assert (ROOT / mutation.test).is_file()
+
+
+def test_names_differ() -> None:
+    assert max(Counter(m.name for m in MUTATIONS).values()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name.replace(" ", "-"))
+def test_fault_is_caught(mutation: Mutation, tmp_path: Path) -> None:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, tmp_path / name, ignore=ignored)
+        else:
+            shutil.copy(source, tmp_path / name)
+    broken = tmp_path / mutation.file
+    broken.write_text(broken.read_text().replace(mutation.old, mutation.new))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutation.test],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "FARSIGHT_MATRIX": mutation.matrix,
+            "PYTHONPATH": str(tmp_path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    # 1 = tests ran and some failed; anything else is no verdict
+    assert done.returncode == 1, f"survived ({done.returncode}):\n{done.stdout[-2000:]}"
