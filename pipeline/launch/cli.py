@@ -68,8 +68,9 @@ def _configured(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.checks import describe
     from pipeline.launch.ranks import is_rank
-    from pipeline.launch.study import describe, train_study, varied_keys
+    from pipeline.launch.study import train_study, varied_keys
     from pipeline.record.folder import run_name
 
     runs = load(arguments.config, arguments.overrides)

@@ -20,12 +20,13 @@ from pipeline.checkpoint.export import latest_export, load_export, save_export
 from pipeline.config.compose import load
 from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
-from pipeline.data.prepare import Prepared, open_prepared, prepare
+from pipeline.data.prepare import Prepared, open_prepared
 from pipeline.data.sequences import Sequences
 from pipeline.errors import FarsightError
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import plan, run_suite
+from pipeline.launch.checks import check_model, data_key, prepare_all
 from pipeline.launch.ranks import adopt_slurm_variables, check_world, threads_per_rank
 from pipeline.model.decoder import Decoder, load_weights
 from pipeline.parallel.mesh import build_mesh
@@ -180,11 +181,12 @@ def train_as_rank(config: Config, name: str) -> int:
     """
     adopt_slurm_variables()
     check_world(config)
+    check_model(config)
     device = set_up(config)
     told: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
-            data = prepare(config.data)
+            data = prepare_all([config])[data_key(config.data)]
             told = [(RunFolder.create(config, name=name).path, data.folder)]
         except FarsightError as error:
             told = [error]

@@ -7,17 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pipeline.checkpoint.export import latest_export
 from pipeline.config.compose import load
-from pipeline.config.schema import Config, DataConfig
-from pipeline.data.prepare import Prepared, prepare
-from pipeline.data.sequences import Sequences
+from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
-from pipeline.evaluate.documents import documents_for
+from pipeline.launch.checks import check_model, data_key, describe, prepare_all
 from pipeline.launch.ranks import check_one_node, start_ranks
-from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.record.folder import RunFolder, run_name
 from pipeline.report.collect import collect
 from pipeline.report.page import build_report
@@ -38,60 +33,6 @@ RETESTABLE = (
 def say(message: str) -> None:
     """A line for the user, apart from results, which go to standard output."""
     print(message, file=sys.stderr, flush=True)
-
-
-def check_model(config: Config) -> tuple[int, int]:
-    """Build the decoder without memory; returns its parameters in all and of the encoding.
-
-    Raises:
-        ConfigError: the encoding refuses its settings, the sizes, or the train length.
-    """
-    with torch.device("meta"):
-        decoder = Decoder(config)
-    decoder.position.check_length(config.train_length)
-    if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
-        raise ConfigError(
-            f"position={config.position['name']!r} needs all heads on one rank; set "
-            "trainer.sequence_parallel=1"
-        )
-    return parameter_counts(decoder)
-
-
-def describe(config: Config) -> str:
-    """What a run will do, in one line."""
-    parameters, own = check_model(config)
-    trainer = config.trainer
-    tokens = trainer.max_steps * trainer.batch_sequences * config.train_length
-    return (
-        f"{config.position['name']}: {parameters:,} parameters ({own:,} of the encoding), "
-        f"{trainer.max_steps} steps, {tokens:,} tokens, {trainer.world} ranks "
-        f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel), "
-        f"ZeRO {trainer.zero_stage}, {trainer.precision}"
-    )
-
-
-def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
-    """Prepare every corpus the runs name, once each, and check that it is large enough.
-
-    Raises:
-        DataError: a corpus cannot be read, or is too small for the lengths asked for.
-    """
-    prepared: dict[str, Prepared] = {}
-    for config in runs:
-        key = data_key(config.data)
-        if key not in prepared:
-            prepared[key] = prepare(config.data)
-        data = prepared[key]
-        Sequences(data.split("train"), config.train_length)
-        documents_for(config, data, config.evaluate.split, 1)
-        if config.trainer.evaluate_every:
-            documents_for(config, data, "validation", 1)
-    return prepared
-
-
-def data_key(data: DataConfig) -> str:
-    """Equal for data settings that prepare the same folder."""
-    return repr({k: v for k, v in asdict(data).items() if k != "workers"})
 
 
 def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:

@@ -10,7 +10,14 @@ import torch.distributed as dist
 
 from pipeline.training.fit import fit
 from pipeline.training.module import build_decoder
-from tests.distributed.toy import SgdPretraining, ToySequences, case_name, cases, toy_config
+from tests.distributed.toy import (
+    SgdPretraining,
+    ToySequences,
+    bf16_cases,
+    case_name,
+    cases,
+    toy_config,
+)
 
 
 class Watched(SgdPretraining):
@@ -49,7 +56,7 @@ def main() -> None:
     torch.set_num_threads(1)
     out, wanted = Path(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo")
-    results = {case_name(c): run(c) for c in cases() if wanted in case_name(c)}
+    results = {case_name(c): run(c) for c in cases() + bf16_cases() if wanted in case_name(c)}
     if int(os.environ["RANK"]) == 0:
         torch.save(results, out)
     dist.barrier()

@@ -11,12 +11,12 @@ import torch
 
 from tests.distributed.plain import Plain, train
 from tests.distributed.ranks import run_ranks
-from tests.distributed.toy import STEPS, case_name, cases, toy_config
+from tests.distributed.toy import STEPS, bf16_cases, case_name, cases, toy_config
 
 pytestmark = pytest.mark.distributed
 # a part of the matrix by name; the mutation runner needs one case, not seventy-two
 WANTED = os.environ.get("FARSIGHT_MATRIX", "")
-CASES = [case for case in cases() if WANTED in case_name(case)]
+CASES = [case for case in cases() + bf16_cases() if WANTED in case_name(case)]
 
 
 @functools.cache
@@ -34,16 +34,19 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_sharded_training_equals_plain_torch(case: dict[str, Any], sharded: dict[str, Any]) -> None:
+    """fp32 to rounding; bf16 to 2e-2, its weights left out: steps of SGD carry its rounding on."""
     reference, seen = plain(case["position"]), sharded[case_name(case)]
+    exact = "precision" not in case
     assert [row["step"] for row in seen["rows"]] == list(range(1, STEPS + 1))
     for row, loss, norm in zip(seen["rows"], reference.losses, reference.norms, strict=True):
-        assert row["loss"] == pytest.approx(loss, abs=1e-5)
-        assert row["gradient_norm"] / norm == pytest.approx(1.0, abs=1e-4)
+        assert row["loss"] == pytest.approx(loss, abs=1e-5 if exact else 2e-2)
+        assert row["gradient_norm"] / norm == pytest.approx(1.0, abs=1e-4 if exact else 2e-2)
     assert seen["gradients"].keys() == reference.gradients.keys() == seen["weights"].keys()
     for name, gradient in reference.gradients.items():
         error = (seen["gradients"][name].view_as(gradient) - gradient).abs().max()
-        assert error <= 1e-5 * gradient.abs().max(), f"gradient of {name}"
-    for name, weight in reference.weights.items():
+        limit = 1e-5 if exact else 2e-2
+        assert error <= limit * gradient.abs().max(), f"gradient of {name}"
+    for name, weight in reference.weights.items() if exact else ():
         error = (seen["weights"][name].view_as(weight) - weight).abs().max()
         assert error <= 1e-5 * weight.abs().max(), f"{name} after {STEPS} steps"
     assert seen["equal"], "the ranks hold different weights"

@@ -68,8 +68,18 @@ def cases() -> list[dict[str, Any]]:
     ]
 
 
+def bf16_cases() -> list[dict[str, Any]]:
+    """bf16 on two ranks: every encoding, sharded weights or not."""
+    shared = {"sequence_parallel": 2, "accumulate": 2, "precision": "bf16"}
+    return [
+        {"position": position, "zero_stage": stage, **shared}
+        for position, stage in product(POSITIONS, (1, 3))
+    ]
+
+
 def case_name(case: dict[str, Any]) -> str:
-    return "{position}-zero{zero_stage}-sp{sequence_parallel}-accumulate{accumulate}".format(**case)
+    name = "{position}-zero{zero_stage}-sp{sequence_parallel}-accumulate{accumulate}".format(**case)
+    return name + ("-bf16" if "precision" in case else "")
 
 
 class SgdPretraining(Pretraining):
