@@ -113,6 +113,7 @@ class EvaluateConfig:
     split: str = _setting("test", choices=("validation", "test"))
     suffix_tokens: int = _setting(64, low=1, high=2**26)
     documents: int = _setting(32, low=1, high=2**20)
+    sliding_documents: int | None = _setting(None, low=1, high=2**20)
     stride_fraction: float = _setting(0.25, above=0.0, high=1.0)
     batch_tokens: int = _setting(16384, low=1, high=2**30)
     short_documents: int = _setting(8, low=1, high=2**20)

@@ -196,6 +196,13 @@ def _data(config: Config) -> None:
         "Leave it out",
     )
     _require(
+        (evaluate.sliding_documents or 1) <= evaluate.documents,
+        config,
+        "evaluate.sliding_documents",
+        f"they are the first of `evaluate.documents` = {evaluate.documents}",
+        f"Use at most {evaluate.documents}, or null for all",
+    )
+    _require(
         evaluate.short_documents <= evaluate.documents,
         config,
         "evaluate.short_documents",

@@ -1,7 +1,7 @@
 """The long documents that all lengths are tested on, and what identifies them."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +35,16 @@ class Documents:
     span: int
     token_bytes: npt.NDArray[np.int64]
     split: str
-    text_sha256: str
+
+    def first(self, count: int | None) -> "Documents":
+        """The first `count` of these documents; None = all."""
+        return replace(self, tokens=self.tokens[:count])
+
+    @property
+    def text_sha256(self) -> str:
+        """sha256 of what may be shown and scored: the last `span` + 1 tokens of each document."""
+        shown = [document[-self.span - 1 :].tobytes() for document in self.tokens]
+        return hashlib.sha256(b"".join(shown)).hexdigest()
 
     @property
     def sizes(self) -> list[int]:
@@ -49,7 +58,6 @@ def choose_documents(
     """Up to `count` documents of at least `span` + 1 tokens, the first ones by content hash.
 
     The order by hash is random as to content, and the same whatever order the corpus was read in.
-    The hash of the result covers the last `span` + 1 tokens of each.
 
     Raises:
         DataError: no document is long enough.
@@ -68,8 +76,7 @@ def choose_documents(
     }
     chosen = sorted(digests, key=lambda i: digests[i])[:count]
     tokens = tuple(corpus.document(i) for i in chosen)
-    whole = hashlib.sha256(b"".join(document[-span - 1 :].tobytes() for document in tokens))
-    return Documents(tokens, span, token_bytes, split, whole.hexdigest())
+    return Documents(tokens, span, token_bytes, split)
 
 
 def documents_for(config: Config, prepared: Prepared, split: str, count: int) -> Documents:

@@ -6,6 +6,7 @@ bytes of the scored targets), standard_error = that of the mean over documents.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,20 +45,22 @@ def _document_means(windows: Sequence[Window], nats: Nats) -> Nats:
     return np.bincount(owner, weights=nats) / np.bincount(owner)
 
 
-def _row(
-    config: Config,
-    documents: Documents,
-    protocol: str,
-    length: int,
-    *,
-    stride: int | None,
-    windows: Sequence[Window] = (),
-    nats: Nats | None = None,
-    reason: str | None = None,
-) -> Row:
+@dataclass(frozen=True)
+class Step:
+    """One protocol at one length, on these documents; `stride` where windows overlap."""
+
+    protocol: str
+    length: int
+    stride: int | None
+    windows: list[Window]
+    documents: Documents
+
+
+def _row(config: Config, step: Step, nats: Nats | None, reason: str | None = None) -> Row:
+    documents = step.documents
     row: Row = {
-        "protocol": protocol,
-        "length": length,
+        "protocol": step.protocol,
+        "length": step.length,
         "defined": nats is not None,
         "reason": reason,
         "loss": None,
@@ -66,8 +69,10 @@ def _row(
         "standard_error": None,
         "scored_tokens": 0,
         "documents": len(documents.tokens),
-        "suffix_tokens": config.evaluate.suffix_tokens if protocol in SUFFIX_PROTOCOLS else None,
-        "stride": stride,
+        "suffix_tokens": (
+            config.evaluate.suffix_tokens if step.protocol in SUFFIX_PROTOCOLS else None
+        ),
+        "stride": step.stride,
         "split": documents.split,
         "text_sha256": documents.text_sha256,
         "position": config.position["name"],
@@ -76,60 +81,54 @@ def _row(
     }
     if nats is None:
         return row
-    means = _document_means(windows, nats)
-    loss = float(nats.sum() / len(nats))
+    means = _document_means(step.windows, nats)
+    loss, size = float(nats.sum() / len(nats)), _scored_bytes(step.windows, documents)
     row["loss"], row["scored_tokens"] = loss, len(nats)
     row["perplexity"] = math.exp(loss) if loss < 700.0 else None
-    row["bits_per_byte"] = float(nats.sum()) / (math.log(2.0) * _scored_bytes(windows, documents))
+    row["bits_per_byte"] = float(nats.sum()) / (math.log(2.0) * size)
     if len(means) > 1:
         row["standard_error"] = float(means.std(ddof=1) / math.sqrt(len(means)))
     return row
 
 
-def _measure(
-    config: Config,
-    scorer: Scorer,
-    documents: Documents,
-    protocol: str,
-    length: int,
-    windows: list[Window],
-    stride: int | None = None,
-) -> tuple[Row, Nats | None]:
-    """Score `windows`, or say why the encoding is not defined at `length`."""
+def measure(config: Config, scorer: Scorer, step: Step) -> tuple[Row, Nats | None]:
+    """Score one step, or say why the encoding is not defined at its length."""
     try:
-        scorer.decoder.position.check_length(length)
+        scorer.decoder.position.check_length(step.length)
     except ConfigError as error:
-        return (
-            _row(config, documents, protocol, length, stride=stride, reason=str(error)),
-            None,
-        )
-    nats = scorer.score(windows, documents.tokens)
-    row = _row(config, documents, protocol, length, stride=stride, windows=windows, nats=nats)
-    return row, nats
+        return _row(config, step, None, reason=str(error)), None
+    nats = scorer.score(step.windows, step.documents.tokens)
+    return _row(config, step, nats), nats
 
 
-def suffix_rows(config: Config, scorer: Scorer, documents: Documents) -> Iterator[Row]:
+def suffix_plan(config: Config, documents: Documents) -> list[Step]:
     """The suffix loss at every length of `eval_lengths`."""
-    for length in config.eval_lengths:
-        windows = suffix(documents.sizes, length, config.evaluate.suffix_tokens)
-        yield _measure(config, scorer, documents, "suffix", length, windows)[0]
+    targets = config.evaluate.suffix_tokens
+    return [
+        Step("suffix", length, None, suffix(documents.sizes, length, targets), documents)
+        for length in config.eval_lengths
+    ]
 
 
-def plan(config: Config, documents: Documents) -> list[tuple[str, int, int | None, list[Window]]]:
-    """(protocol, length, stride, windows) of the whole suite, in the order it is run."""
-    sizes, span = documents.sizes, documents.span
+def plan(config: Config, documents: Documents) -> list[Step]:
+    """The whole suite, in the order it is run.
+
+    The protocols that score whole spans use the first `sliding_documents` documents only.
+    """
     own, targets = config.train_length, config.evaluate.suffix_tokens
     fraction = config.evaluate.stride_fraction
-    steps: list[tuple[str, int, int | None, list[Window]]] = [
-        ("suffix", length, None, suffix(sizes, length, targets)) for length in config.eval_lengths
-    ]
+    steps = suffix_plan(config, documents)
     stride = min(stride_of(own, fraction), targets)
-    steps.append(("window control", own, stride, restricted(sizes, own, stride, targets)))
+    control = restricted(documents.sizes, own, stride, targets)
+    steps.append(Step("window control", own, stride, control, documents))
+    some = documents.first(config.evaluate.sliding_documents)
+    sizes, span = some.sizes, some.span
     for length in config.eval_lengths:
         stride = stride_of(length, fraction)
-        steps.append(("sliding", length, stride, sliding(sizes, length, stride, span)))
+        windows = sliding(sizes, length, stride, span)
+        steps.append(Step("sliding", length, stride, windows, some))
         pieces = non_overlapping(sizes, length, span)
-        steps.append(("non-overlapping", length, None, pieces))
+        steps.append(Step("non-overlapping", length, None, pieces, some))
     return steps
 
 
@@ -168,10 +167,10 @@ def run_suite(
 ) -> Iterator[tuple[Row, Nats | None]]:
     """Every row with the nats of its scored targets; per-position at the longest defined length."""
     last: tuple[Row, Sequence[Window], Nats] | None = None
-    for protocol, length, stride, windows in plan(config, documents):
-        row, nats = _measure(config, scorer, documents, protocol, length, windows, stride)
+    for step in plan(config, documents):
+        row, nats = measure(config, scorer, step)
         yield row, nats
-        if protocol == "non-overlapping" and nats is not None:
-            last = (row, windows, nats)
+        if step.protocol == "non-overlapping" and nats is not None:
+            last = (row, step.windows, nats)
     if last is not None:
         yield per_position_row(*last), None

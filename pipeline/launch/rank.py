@@ -85,7 +85,7 @@ def evaluate(
     decoder.to(device)
     mesh = build_mesh(config.trainer.sequence_parallel)
     documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
-    total = sum(w.length for _, _, _, windows in plan(config, documents) for w in windows)
+    total = sum(w.length for step in plan(config, documents) for w in step.windows)
     bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
     scorer = Scorer(
         decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update

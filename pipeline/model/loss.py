@@ -32,7 +32,17 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """hidden [N,D], labels [N] -> nats of each label [N] fp32; 0 where the label is IGNORED."""
-        tiles = zip(hidden.split(TILE), labels.split(TILE), strict=True)
         if not torch.is_grad_enabled():
-            return torch.cat([self._nats(*tile) for tile in tiles])
+            return self._scored_nats(hidden, labels)
+        if len(labels) <= TILE:
+            return self._nats(hidden, labels)
+        tiles = zip(hidden.split(TILE), labels.split(TILE), strict=True)
         return torch.cat([checkpoint(self._nats, *tile, use_reentrant=False) for tile in tiles])
+
+    def _scored_nats(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Without gradients, logits are made for the labels that count only."""
+        scored = (labels != IGNORED).nonzero().squeeze(-1)
+        nats = torch.zeros(len(labels), device=hidden.device)
+        for part in scored.split(TILE):
+            nats[part] = self._nats(hidden[part], labels[part])
+        return nats

@@ -49,6 +49,7 @@ def test_the_defaults_are_valid() -> None:
         (["data.text_key=body"], "data.text_key", "Leave it out"),
         (["data.text_key=body", "data.source=a.txt"], "data.text_key", "Leave it out"),
         (["evaluate.short_documents=33"], "evaluate.short_documents", "Use at most 32"),
+        (["evaluate.sliding_documents=33"], "evaluate.sliding_documents", "Use at most 32"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(overrides: list[str], key: str, fix: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pipeline.model import loss
 from pipeline.training.fit import fit
 from pipeline.training.module import build_decoder
 from tests.distributed.toy import (
@@ -54,6 +55,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
+    loss.TILE = 16  # several tiles, so that recomputation under ZeRO is part of the matrix
     out, wanted = Path(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo")
     results = {case_name(c): run(c) for c in cases() + bf16_cases() if wanted in case_name(c)}

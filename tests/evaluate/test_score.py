@@ -11,7 +11,7 @@ from pipeline.config.schema import Config
 from pipeline.errors import DataError
 from pipeline.evaluate.documents import Documents, choose_documents
 from pipeline.evaluate.score import Scorer, batches_of
-from pipeline.evaluate.suite import run_suite, stride_of, suffix_rows
+from pipeline.evaluate.suite import run_suite, stride_of
 from pipeline.evaluate.windows import suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
@@ -24,7 +24,7 @@ SPAN = 42
 def toy_documents() -> Documents:
     draw = np.random.default_rng(1)
     tokens = tuple(draw.integers(0, 50, n) for n in (43, 44, 60))
-    return Documents(tokens, SPAN, np.arange(50) % 4, "test", "0" * 64)
+    return Documents(tokens, SPAN, np.arange(50) % 4, "test")
 
 
 def toy_evaluation(position: str) -> tuple[Config, Decoder, Documents]:
@@ -95,8 +95,7 @@ def test_every_protocol_equals_brute_force(position: str) -> None:
 
 def test_bits_per_byte_and_standard_error() -> None:
     config, decoder, documents = toy_evaluation("rope")
-    row = next(suffix_rows(config, Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), 64),
-                           documents))  # fmt: skip
+    row = rows_of(config, decoder, documents)[0]
     with torch.no_grad():
         exact = decoder.double()
         losses = [
@@ -107,6 +106,16 @@ def test_bits_per_byte_and_standard_error() -> None:
     assert row["bits_per_byte"] == pytest.approx(np.sum(losses) / (math.log(2) * size), rel=1e-5)
     means = [np.mean(one) for one in losses]
     assert row["standard_error"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3), rel=1e-4)
+
+
+def test_protocols_over_whole_spans_can_use_fewer_documents() -> None:
+    config, decoder, documents = toy_evaluation("rope")
+    config.evaluate.sliding_documents = 2
+    rows = rows_of(config, decoder, documents)
+    used = {(row["protocol"], row["documents"]) for row in rows}
+    whole = {(name, 2) for name in ("sliding", "non-overlapping", "per-position")}
+    assert used == {("suffix", 3), ("window control", 3)} | whole
+    assert len({row["text_sha256"] for row in rows}) == 2
 
 
 def test_beyond_the_learned_table_is_not_defined() -> None:

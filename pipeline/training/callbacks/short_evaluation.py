@@ -7,7 +7,7 @@ import lightning as L
 
 from pipeline.evaluate.documents import Documents
 from pipeline.evaluate.score import Scorer
-from pipeline.evaluate.suite import suffix_rows
+from pipeline.evaluate.suite import measure, suffix_plan
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.module import Pretraining
 
@@ -36,7 +36,8 @@ class ShortEvaluation(L.Callback):
             pl_module.device,
             config.evaluate.batch_tokens,
         )
-        for row in suffix_rows(config, scorer, self.documents):
+        for step in suffix_plan(config, self.documents):
+            row, _ = measure(config, scorer, step)
             if trainer.is_global_zero:
                 where = {
                     "kind": "evaluation",
