@@ -204,8 +204,10 @@ def _check_same(runs: Sequence[Run], field: str) -> None:
         seen: dict[tuple[object, ...], dict[object, Path]] = {}
         for run in runs:
             for row in getattr(run, kind):
-                # Only the stride may differ between protocols and lengths.
-                where = (row["protocol"], row["length"]) if field == "stride" else (kind,)
+                # Protocols may score different text, and lengths have different strides.
+                where: tuple[object, ...] = (kind,)
+                if field in ("stride", "text_sha256"):
+                    where += (row["protocol"], row["length"] if field == "stride" else None)
                 # Protocols without a suffix have no suffix_tokens: no disagreement.
                 if row.get(field) is not None:
                     seen.setdefault(where, {}).setdefault(row[field], run.path)

@@ -135,6 +135,20 @@ def test_another_stride_at_the_same_length_is_refused(tmp_path: Path) -> None:
         collect([one, two])
 
 
+def test_protocols_may_score_different_text(tmp_path: Path) -> None:
+    """Those that score whole spans can use fewer documents; every run must use the same ones."""
+    runs = [write_run(tmp_path, name) for name in ("rope", "alibi")]
+    for run in runs:
+        path = run / "evaluation" / "rows.jsonl"
+        rows = [
+            {**row, "text_sha256": "cd" * 32} if row["protocol"] == "sliding" else row
+            for row in read_rows(path)
+        ]
+        write_rows(path, rows)
+    assert any(row["protocol"] == "sliding" for row in read_rows(runs[0] / "evaluation/rows.jsonl"))
+    collect(runs)
+
+
 def test_short_evaluations_on_other_text_are_refused(tmp_path: Path) -> None:
     one, two = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
     for folder, digest in ((one, "aa"), (two, "bb")):
