@@ -94,7 +94,8 @@ class Pretraining(L.LightningModule):
 
     def _finish(self, batch: dict[str, Any]) -> StepResult:
         counted = [torch.stack(self._nats).sum(), torch.stack(self._targets).sum()]
-        nats, targets = world_sum(counted, self.device)
+        nats, labels = world_sum(counted, self.device)
+        targets = int(labels)
         self._nats, self._targets = [], []
         step, expected = batch["step"], batch["step_tokens"]
         if targets != expected:
@@ -106,7 +107,7 @@ class Pretraining(L.LightningModule):
                 "optimizer.learning_rate or raise optimizer.warmup_steps"
             )
         rate = learning_rate(step, self.config.trainer.max_steps, self.config.optimizer)
-        return StepResult(step, loss, int(targets), rate)
+        return StepResult(step, loss, targets, rate)
 
     @property
     def step_finished(self) -> bool:
