@@ -66,10 +66,9 @@ def choose_documents(
     long_enough = np.flatnonzero(lengths >= span + 1)
     if not len(long_enough):
         raise DataError(
-            f"data.source: no {split} document has the {span + 1} tokens that "
-            f"max(eval_lengths)={span} needs; the longest of {len(lengths)} has "
-            f"{lengths.max(initial=0)}. "
-            "Lower eval_lengths or add longer documents"
+            f"data.source: no {split} document has the {span + 1} tokens that eval_lengths, or "
+            "train_length + evaluate.suffix_tokens, ask for; the longest of "
+            f"{len(lengths)} has {lengths.max(initial=0)}. Lower them or add longer documents"
         )
     digests = {
         int(i): hashlib.sha256(corpus.document(int(i)).tobytes()).digest() for i in long_enough
@@ -83,7 +82,8 @@ def documents_for(config: Config, prepared: Prepared, split: str, count: int) ->
     """The first `count` documents of `split` that are long enough for every eval length."""
     return choose_documents(
         prepared.split(split),
-        max(config.eval_lengths),
+        # the window control reaches a whole window back from the first target of the suffix
+        max(*config.eval_lengths, config.train_length + config.evaluate.suffix_tokens),
         count,
         token_bytes=prepared.tokenizer.token_bytes(),
         split=split,

@@ -44,6 +44,12 @@ class Scorer:
     batch_tokens: int
     progress: Callable[[int], object] = lambda tokens: None
 
+    @property
+    def precision(self) -> str:
+        """fp32 or bf16: what the decoder's weights are held in now."""
+        dtype = next(self.decoder.parameters()).dtype
+        return {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
+
     def score(self, windows: Sequence[Window], documents: Sequence[Ids]) -> npt.NDArray[np.float64]:
         """Nats of the scored targets of every window, window after window, in text order.
 
@@ -85,7 +91,7 @@ class Scorer:
                 window.stop - window.scored + 1 : window.stop + 1
             ]
         here = self.exchange.tokens(length)
-        ids = torch.arange(length, device=self.device).expand(len(windows), -1)
+        ids = torch.arange(length, device=self.device)[None]
         nats: torch.Tensor = self.decoder(
             torch.from_numpy(shown[:, here.start : here.stop]).to(self.device),
             torch.from_numpy(labels[:, here]).to(self.device),

@@ -56,7 +56,9 @@ class Step:
     documents: Documents
 
 
-def _row(config: Config, step: Step, nats: Nats | None, reason: str | None = None) -> Row:
+def _row(
+    config: Config, step: Step, precision: str, nats: Nats | None, reason: str | None = None
+) -> Row:
     documents = step.documents
     row: Row = {
         "protocol": step.protocol,
@@ -74,6 +76,7 @@ def _row(config: Config, step: Step, nats: Nats | None, reason: str | None = Non
         ),
         "stride": step.stride,
         "split": documents.split,
+        "precision": precision,
         "text_sha256": documents.text_sha256,
         "position": config.position["name"],
         "seed": config.seed,
@@ -96,9 +99,9 @@ def measure(config: Config, scorer: Scorer, step: Step) -> tuple[Row, Nats | Non
     try:
         scorer.decoder.position.check_length(step.length)
     except ConfigError as error:
-        return _row(config, step, None, reason=str(error)), None
+        return _row(config, step, scorer.precision, None, reason=str(error)), None
     nats = scorer.score(step.windows, step.documents.tokens)
-    return _row(config, step, nats), nats
+    return _row(config, step, scorer.precision, nats), nats
 
 
 def suffix_plan(config: Config, documents: Documents) -> list[Step]:
@@ -118,7 +121,8 @@ def plan(config: Config, documents: Documents) -> list[Step]:
     own, targets = config.train_length, config.evaluate.suffix_tokens
     fraction = config.evaluate.stride_fraction
     steps = suffix_plan(config, documents)
-    stride = min(stride_of(own, fraction), targets)
+    # Stride 1 would be the window exactly; this is within a sixteenth of the suffix of it.
+    stride = max(1, targets // 16)
     control = restricted(documents.sizes, own, stride, targets)
     steps.append(Step("window control", own, stride, control, documents))
     some = documents.first(config.evaluate.sliding_documents)

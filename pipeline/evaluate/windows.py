@@ -42,16 +42,16 @@ def suffix(sizes: Sequence[int], length: int, targets: int) -> list[Window]:
 def restricted(sizes: Sequence[int], length: int, stride: int, targets: int) -> list[Window]:
     """The last `targets` targets, each scored once by a model that sees `length` tokens at most.
 
-    Windows reach back before the scored targets, so each target sees at least
-    length - stride + 1 tokens if the document has them: the window control.
+    Windows reach back before the scored targets, so each target sees length - stride + 1 to
+    `length` tokens: the window control. Documents must have length + targets + 1 tokens.
     """
     windows = []
     for document, n in enumerate(sizes):
-        stop, left = n - 1, targets
-        while left:
-            scored = min(stride, left, length)
-            windows.append(Window(document, max(0, stop - length), stop, scored))
-            stop, left = stop - scored, left - scored
+        stop = n - 1 - targets
+        while stop < n - 1:
+            scored = min(stride, n - 1 - stop)
+            stop += scored
+            windows.append(Window(document, stop - length, stop, scored))
     return windows
 
 

@@ -1,5 +1,6 @@
 """What is checked, and said, before a run may write anything."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,15 +14,22 @@ from pipeline.evaluate.documents import documents_for
 from pipeline.model.decoder import Decoder, parameter_counts
 
 
+def say(message: str) -> None:
+    """A line for the user, apart from results, which go to standard output."""
+    print(message, file=sys.stderr, flush=True)
+
+
 def check_model(config: Config) -> tuple[int, int]:
-    """Build the decoder without memory; returns its parameters in all and of the encoding.
+    """Build and call the decoder without memory; returns all parameters and the encoding's.
 
     Raises:
         ConfigError: the encoding refuses its settings, the sizes, or the train length.
     """
     with torch.device("meta"):
         decoder = Decoder(config)
-    decoder.position.check_length(config.train_length)
+        decoder.position.check_length(config.train_length)
+        tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
+        decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
     if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
         raise ConfigError(
             f"position={config.position['name']!r} needs all heads on one rank; set "
@@ -56,10 +64,16 @@ def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
             prepared[key] = prepare(config.data)
         data = prepared[key]
         Sequences(data.split("train"), config.train_length)
-        documents_for(config, data, config.evaluate.split, 1)
+        _check_documents(config, data, config.evaluate.split, config.evaluate.documents)
         if config.trainer.evaluate_every:
-            documents_for(config, data, "validation", 1)
+            _check_documents(config, data, "validation", config.evaluate.short_documents)
     return prepared
+
+
+def _check_documents(config: Config, data: Prepared, split: str, wanted: int) -> None:
+    found = len(documents_for(config, data, split, wanted).tokens)
+    if found < wanted:
+        say(f"note: {wanted} {split} documents were asked for, {found} are long enough: all used")
 
 
 def data_key(data: DataConfig) -> str:

@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
 from pipeline.data.prepare import Prepared, open_prepared
 from pipeline.data.sequences import Sequences
-from pipeline.errors import FarsightError
+from pipeline.errors import CheckpointError, FarsightError
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import plan, run_suite
@@ -54,7 +55,9 @@ def set_up(config: Config) -> torch.device:
     else:
         os.environ["DS_ACCELERATOR"] = "cpu"
         device = torch.device("cpu")
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # rank 0 may prepare a large corpus while the others wait
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(hours=1))
     return device
 
 
@@ -79,7 +82,13 @@ def evaluate(
     Weights come from the fp32 export, so the numbers do not depend on how training was sharded.
     """
     began = time.monotonic()
-    weights, manifest = load_export(latest_export(folder.path / "checkpoints"))
+    checkpoint = latest_export(folder.path / "checkpoints")
+    weights, manifest = load_export(checkpoint)
+    if manifest["config_hash"] != config_hash(load(folder.config, [])[0]):
+        raise CheckpointError(
+            f"{checkpoint} was trained under another configuration than {folder.config} says now; "
+            "restore that file"
+        )
     decoder = Decoder(config)
     load_weights(decoder, weights)
     decoder.to(device)

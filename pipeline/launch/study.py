@@ -1,6 +1,5 @@
 """One study: all runs of a configuration and its sweep, one after another, then the report."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from pipeline.checkpoint.export import latest_export
 from pipeline.config.compose import load
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
-from pipeline.launch.checks import check_model, data_key, describe, prepare_all
+from pipeline.launch.checks import check_model, data_key, describe, prepare_all, say
 from pipeline.launch.ranks import check_one_node, start_ranks
 from pipeline.record.folder import RunFolder, run_name
 from pipeline.report.collect import collect
@@ -28,11 +27,6 @@ RETESTABLE = (
     "trainer.accelerator",
     "trainer.threads",
 )
-
-
-def say(message: str) -> None:
-    """A line for the user, apart from results, which go to standard output."""
-    print(message, file=sys.stderr, flush=True)
 
 
 def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:

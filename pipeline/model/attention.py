@@ -2,7 +2,8 @@
 
 Two paths, both exact: `sdpa`, torch's fused kernel, when the encoding adds nothing to the scores;
 `tile` (`pipeline.model.tile`), when it adds a bias that is a function of distance, given as a
-table. Never an S x S mask.
+table. Never an S x S mask. (torch itself leaves its fused kernel for a quadratic one at odd head
+widths: keep the head width a multiple of 8.)
 """
 
 import torch.nn.functional as F

@@ -43,13 +43,13 @@ class Attention(nn.Module):
         self.out = linear(width, width, (2 * layers) ** -0.5)
 
     def forward(self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange) -> Tensor:
-        """x [B,T,D], ids [B,S] global positions -> [B,T,D]."""
+        """x [B,T,D], ids [B,S] or [1,S] global positions -> [B,T,D]."""
         qkv = self.qkv(x).unflatten(-1, (self.heads, 3 * self.head_width))
         qkv = exchange.to_heads(qkv, ids.shape[1]).transpose(1, 2)
         q, k, v = qkv.split(self.head_width, dim=-1)
         site = Site(self.layer, exchange.heads(self.heads), ids.shape[1])
         q, k = position("rotate", q, k, ids, site)
-        mixed = attention(q, k, v, position("distance_table", site))
+        mixed = attention(q, k, v, position("distance_table", site, q.device))
         return self.out(exchange.to_tokens(mixed.transpose(1, 2)).flatten(2))
 
 
@@ -77,6 +77,6 @@ class Block(nn.Module):
         self.mlp = SwiGLU(width, mlp_width, layers)
 
     def forward(self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange) -> Tensor:
-        """x [B,T,D], ids [B,S] -> [B,T,D]."""
+        """x [B,T,D], ids [B,S] or [1,S] -> [B,T,D]."""
         x = x + self.attention(self.attention_norm(x), ids, position, exchange)
         return x + self.mlp(self.mlp_norm(x))

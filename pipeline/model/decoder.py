@@ -47,7 +47,7 @@ class Decoder(nn.Module):
         self.position: Position = registry.build(config.position, shape_of(config))
 
     def hidden(self, tokens: Tensor, ids: Tensor, exchange: Exchange) -> Tensor:
-        """tokens [B,T], ids [B,S] global positions of the whole sequence -> [B,T,D]."""
+        """tokens [B,T], ids [B,S] or [1,S] global positions of whole sequences -> [B,T,D]."""
         self.position.check_length(ids.shape[1])
         x = self.width**0.5 * self.embedding(tokens)
         x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])])
@@ -63,7 +63,8 @@ class Decoder(nn.Module):
         Args:
             tokens: [B,T] token ids held by this rank.
             labels: [B,T] the next tokens; IGNORED labels cost nothing.
-            ids: [B,S] global positions of the whole sequence, the same on all ranks of a group.
+            ids: [B,S], or [1,S] for all rows, global positions of the whole sequence, the same on
+                all ranks of a group.
             exchange: how this rank's tokens and heads relate to the whole; None = one rank.
 
         Returns:

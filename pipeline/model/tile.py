@@ -84,7 +84,7 @@ class _Tiled(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         q, k, v, table, result, lse = ctx.saved_tensors
         batch, heads, length, width = q.shape
         scale = 1.0 / math.sqrt(width)
@@ -93,7 +93,7 @@ class _Tiled(torch.autograd.Function):
         # sum_j P_ij dP_ij = out_i . dout_i, the term softmax's backward subtracts from every dP_ij
         pull = (slope * _slices(result).flip(1)).sum(-1, keepdim=True)
         d_rows, d_keys, d_values = (torch.zeros_like(x) for x in (rows, keys, values))
-        d_hankel = torch.zeros_like(hankel)
+        d_hankel = torch.zeros_like(hankel) if ctx.needs_input_grad[3] else None
         for i0, i1, columns in _tiles(length):
             here = slice(length - i1, length - i0)
             scaled = rows[:, here] * (scale * _LOG2E)
@@ -106,13 +106,16 @@ class _Tiled(torch.autograd.Function):
                 d_tile.sub_(pull[:, here]).mul_(weight)
                 d_rows[:, here].baddbmm_(d_tile, keys[:, j0:j1], alpha=scale)
                 d_keys[:, j0:j1].baddbmm_(d_tile.transpose(1, 2), rows[:, here], alpha=scale)
-                d_hankel[:, start : start + (i1 - i0) + (j1 - j0)] += _antidiagonals(d_tile)
-        d_table = d_hankel[:, :length].flip(-1).view(batch, heads, length).sum(0)
+                if d_hankel is not None:
+                    d_hankel[:, start : start + (i1 - i0) + (j1 - j0)] += _antidiagonals(d_tile)
+        d_table = None
+        if d_hankel is not None:
+            d_table = d_hankel[:, :length].flip(-1).view(batch, heads, length).sum(0)
         return (
             d_rows.flip(1).view_as(q).to(q.dtype),
             d_keys.view_as(k).to(k.dtype),
             d_values.view_as(v).to(v.dtype),
-            d_table.to(table.dtype),
+            d_table,
         )
 
 

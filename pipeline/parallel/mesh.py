@@ -38,7 +38,7 @@ class Mesh:
 
 
 def build_mesh(sequence_parallel: int) -> Mesh:
-    """The mesh over all ranks; every rank must call it, once, after the process group exists.
+    """The mesh over all ranks; every rank must call it, after the process group exists.
 
     Raises:
         ConfigError: the world is not a multiple of `sequence_parallel`.

@@ -92,19 +92,19 @@ class Position(nn.Module):
             )
 
     def embed(self, x: Tensor, ids: Tensor) -> Tensor:
-        """x [B,T,D] token embeddings, ids [B,T] global positions -> x [B,T,D]."""
+        """x [B,T,D] token embeddings, ids [B,T] or [1,T] global positions -> x [B,T,D]."""
         return x
 
     def rotate(self, q: Tensor, k: Tensor, ids: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        """q, k [B,h,S,d], ids [B,S] global positions -> q, k."""
+        """q, k [B,h,S,d], ids [B,S] or [1,S] global positions -> q, k."""
         return q, k
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor | None:
         """ids_q [I], ids_k [J] global positions -> [h,I,J] fp32, added after the 1/sqrt(d)."""
         return None
 
-    def distance_table(self, site: Site) -> Tensor | None:
-        """The bias as a function of distance alone: [h,S] fp32, entry (head, i - j).
+    def distance_table(self, site: Site, device: torch.device) -> Tensor | None:
+        """The bias as a function of distance alone: [h,S] fp32 on `device`, entry (head, i - j).
 
         It is one row of `bias`, the last query's, and holds for shift-invariant encodings only.
 
@@ -119,7 +119,6 @@ class Position(nn.Module):
                 "function of distance alone, and no attention path serves such a bias; declare "
                 "shift_invariant only if bias(i, j) depends on i - j"
             )
-        device = next((p.device for p in self.parameters()), None)
         last = torch.full((1,), site.length - 1, device=device)
         keys = torch.arange(site.length - 1, -1, -1, device=device)
         bias = self.bias(last, keys, site)

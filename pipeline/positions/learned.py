@@ -1,8 +1,8 @@
 """Learned absolute positions: h0_i = sqrt(D) (E[x_i] + P[i]), P [train_length, D] ~ N(0, 0.02).
 
 Gehring et al. 2017 (ConvS2S), arXiv 1705.03122, section 3.1; Radford et al. 2019 (GPT-2) for the
-initial spread. The sqrt(D) is the decoder's input scale (`pipeline.model.decoder`), so that both
-tables are scaled alike. Not defined beyond its table: no wrap, no clamp.
+initial spread. The sqrt(D) is the decoder's input scale (`pipeline.model.decoder`), by which both
+tables are multiplied. Not defined beyond its table: no wrap, no clamp.
 """
 
 import torch
@@ -32,5 +32,5 @@ class LearnedPosition(Position):
         return self.shape.train_length
 
     def embed(self, x: Tensor, ids: Tensor) -> Tensor:
-        """x [B,T,D], ids [B,T] -> x + sqrt(D) P[ids]."""
+        """x [B,T,D], ids [B,T] or [1,T] -> x + sqrt(D) P[ids]."""
         return x + self.shape.width**0.5 * self.table[ids].to(x.dtype)

@@ -75,5 +75,6 @@ def facts_of(name: str) -> dict[str, Any]:
     facts = asdict(position_class(name).facts)
     shape = Shape(width=64, layers=1, heads=2, train_length=16)
     longest = build({"name": name}, shape).max_length
-    facts["max_length"] = "unbounded" if longest is None else "train_length"
+    known = {None: "unbounded", shape.train_length: "train_length"}
+    facts["max_length"] = known.get(longest, longest)
     return {"name": name, **facts, "settings": default_settings(name)}

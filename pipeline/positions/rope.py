@@ -34,7 +34,7 @@ class RotaryPosition(Position):
         self.base = base
 
     def rotate(self, q: Tensor, k: Tensor, ids: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        """q, k [B,h,S,d], ids [B,S] -> rotated q, k. Angles fp64, products fp32."""
+        """q, k [B,h,S,d], ids [B,S] or [1,S] -> rotated q, k. Angles fp64, products fp32."""
         d = self.shape.head_width
         pairs = torch.arange(d // 2, device=q.device, dtype=torch.float64)
         angles = ids[:, None, :, None].double() * self.base ** (-2.0 * pairs / d)

@@ -32,7 +32,7 @@ class SinusoidalPosition(Position):
             )
 
     def embed(self, x: Tensor, ids: Tensor) -> Tensor:
-        """x [B,T,D], ids [B,T] -> x + P[ids]; angles in fp64, exact for any integer id."""
+        """x [B,T,D], ids [B,T] or [1,T] -> x + P[ids]; angles in fp64, exact for any integer id."""
         pairs = torch.arange(self.shape.width // 2, device=x.device, dtype=torch.float64)
         angles = ids[..., None].double() * 10000.0 ** (-2.0 * pairs / self.shape.width)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)

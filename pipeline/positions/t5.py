@@ -50,14 +50,13 @@ class T5Position(Position):
                 f"position.max_distance={max_distance}: must be above buckets/2 = {buckets // 2} "
                 "(T5: 128)"
             )
-        self.buckets, self.max_distance = buckets, max_distance
+        self.buckets, self.edges = buckets, bucket_edges(buckets, max_distance)
         self.table = nn.Parameter(torch.empty(buckets, shape.heads).normal_(0.0, 0.02))
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Integer distances, any shape, >= 0 -> bucket numbers in 0 .. buckets - 1."""
         exact = self.buckets // 2
-        edges = bucket_edges(self.buckets, self.max_distance)
-        later = torch.tensor(edges[1:], device=distance.device)
+        later = torch.tensor(self.edges[1:], device=distance.device)
         return torch.where(
             distance < exact, distance, exact + torch.bucketize(distance, later, right=True)
         )

@@ -43,6 +43,7 @@ class WandbMirror:
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
         self._warned = False
+        self._exit_code = 0
         self._sync = f"`wandb sync --include-online {shlex.quote(str(folder / 'wandb'))}`"
         if not enabled or config.wandb.mode == "off":
             return
@@ -62,10 +63,14 @@ class WandbMirror:
         if self._thread is not None:
             self._rows.put(dict(row))
 
-    def finish(self) -> None:
-        """Send what is queued and close the run, or give up after the time-outs; once is enough."""
+    def finish(self, exit_code: int = 0) -> None:
+        """Send what is queued and close the run, or give up after the time-outs; once is enough.
+
+        Any other exit code than 0 marks the run as failed.
+        """
         if self._thread is None:
             return
+        self._exit_code = exit_code
         self._rows.put(None)
         times = self._config.wandb
         self._started.wait(times.init_timeout + SLACK)
@@ -85,7 +90,7 @@ class WandbMirror:
             if run is not None:
                 self._try("a row was not taken", partial(_log_points, run, row, defined))
         if run is not None:
-            self._try("not everything was sent in time", run.finish)
+            self._try("not everything was sent in time", partial(run.finish, self._exit_code))
         self._leave()
 
     def _leave(self) -> None:
@@ -222,9 +227,12 @@ def _log_points(run: Any, row: Mapping[str, Any], defined: set[str]) -> None:
 
 def _run_id(folder: Path) -> str:
     path = folder / "wandb_id"
-    if not path.exists():
-        path.write_text(secrets.token_hex(4) + "\n")
-    return path.read_text().strip()
+    minted = path.read_text().strip() if path.exists() else ""
+    # Empty where a job was killed while it wrote.
+    if not minted:
+        minted = secrets.token_hex(4)
+        path.write_text(minted + "\n")
+    return minted
 
 
 def _has_key(wandb: Any) -> bool:

@@ -77,19 +77,27 @@ def protocol(study: Study) -> str:
         "UTF-8 bytes of the scored tokens.",
         f"Interval: {interval(study)}.",
     ]
-    strides = {row["length"]: row["stride"] for row in rows if row["protocol"] == "sliding"}
-    if strides:
-        shown = listed([f"{stride} at {length}" for length, stride in sorted(strides.items())])
+    sliding = [row for row in rows if row["protocol"] == "sliding"]
+    if sliding:
+        strides = sorted({(row["length"], row["stride"]) for row in sliding})
         lines.append(
-            "Sliding: windows of the stated length, each token scored once, total nats over total "
-            f"tokens; stride {shown}. Non-overlapping: pieces of the stated length of the same "
-            "text; early tokens of a piece have little context, so it never stands alone."
+            f"Sliding: windows of the stated length over {sliding[0]['documents']} documents, each "
+            "token scored once, total nats over total tokens; stride "
+            f"{listed([f'{stride} at {length}' for length, stride in strides])}. Non-overlapping: "
+            "pieces of the stated length of the same text; early tokens of a piece have little "
+            "context, so it never stands alone."
         )
     if study.lengths("per-position"):
         lines.append("Per position: means over whole pieces of the longest defined length.")
-    digest = escape(str(suffix["text_sha256"]))
-    where = f'<p class="notes">Scored text, SHA-256: <code>{digest}</code></p>'
-    return f"<section><h2>Protocol</h2>{items(lines)}{where}</section>"
+    texts: dict[str, list[str]] = {}
+    for name in (*PROTOCOLS, "per-position"):
+        for digest in {str(row["text_sha256"]) for row in rows if row["protocol"] == name}:
+            texts.setdefault(digest, []).append(name)
+    hashes = "".join(
+        f"<p>SHA-256 of the text scored by {listed(names)}: <code>{escape(digest)}</code></p>"
+        for digest, names in texts.items()
+    )
+    return f'<section><h2>Protocol</h2>{items(lines)}<div class="notes">{hashes}</div></section>'
 
 
 def provenance(study: Study) -> str:

@@ -199,15 +199,18 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _check_same(runs: Sequence[Run], field: str) -> None:
-    """Refuse runs whose rows of one protocol and length differ in a field."""
+    """Refuse runs whose rows differ in a field although they are shown side by side."""
     for kind in ("rows", "short_rows"):
         seen: dict[tuple[object, ...], dict[object, Path]] = {}
         for run in runs:
             for row in getattr(run, kind):
-                # Protocols may score different text, and lengths have different strides.
-                where: tuple[object, ...] = (kind,)
-                if field in ("stride", "text_sha256"):
-                    where += (row["protocol"], row["length"] if field == "stride" else None)
+                where: tuple[object, ...] = ()
+                if field == "stride":
+                    where = (row["protocol"], row["length"])
+                elif field == "text_sha256":
+                    # Protocols may score different text, but one is the control of the other.
+                    control = row["protocol"] == "window control"
+                    where = ("suffix" if control else row["protocol"],)
                 # Protocols without a suffix have no suffix_tokens: no disagreement.
                 if row.get(field) is not None:
                     seen.setdefault(where, {}).setdefault(row[field], run.path)

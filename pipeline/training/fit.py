@@ -89,7 +89,7 @@ def fit(
     trainer.fit(module, datamodule=TrainingData(sequences, config))
     assert module.last is not None
     return Fitted(
-        whole_weights(module, trainer.is_global_zero),
+        module.weights,
         recorder.tokens,
         recorder.train_seconds,
         module.last.loss,
@@ -101,20 +101,3 @@ def on_gpu(config: Config) -> bool:
     """Whether this run uses CUDA: asked for, or `auto` where there is a device."""
     accelerator = config.trainer.accelerator
     return accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
-
-
-def whole_weights(module: Pretraining, keep: bool) -> dict[str, Tensor]:
-    """The fp32 master weights of the decoder, gathered from all ranks, on CPU.
-
-    Every rank takes part; only those with `keep` get them.
-    """
-    from deepspeed.utils import safe_get_full_fp32_param
-
-    weights = {}
-    for name, parameter in module.decoder.named_parameters():
-        whole = safe_get_full_fp32_param(parameter)
-        if whole is None:
-            raise AssertionError(f"{name}: DeepSpeed keeps no fp32 weight of this parameter")
-        if keep:
-            weights[name] = whole.detach().float().cpu().clone().view(whole.shape)
-    return weights

@@ -39,6 +39,23 @@ def build_decoder(config: Config) -> Decoder:
         return Decoder(config)
 
 
+def whole_weights(decoder: Decoder, keep: bool) -> dict[str, Tensor]:
+    """The fp32 master weights of the decoder, gathered from all ranks, on CPU.
+
+    Every rank takes part; only those with `keep` get them.
+    """
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    weights = {}
+    for name, parameter in decoder.named_parameters():
+        whole = safe_get_full_fp32_param(parameter)
+        if whole is None:
+            raise AssertionError(f"{name}: DeepSpeed keeps no fp32 weight of this parameter")
+        if keep:
+            weights[name] = whole.detach().float().cpu().clone().view(whole.shape)
+    return weights
+
+
 class Pretraining(L.LightningModule):
     """Next-token pretraining of one decoder. `last` is the step finished last."""
 
@@ -46,6 +63,7 @@ class Pretraining(L.LightningModule):
         super().__init__()
         self.config, self.decoder = config, decoder
         self.last: StepResult | None = None
+        self.weights: dict[str, Tensor] = {}
         self._nats: list[Tensor] = []
         self._targets: list[Tensor] = []
 
@@ -81,16 +99,14 @@ class Pretraining(L.LightningModule):
         """
         labels: Tensor = batch["labels"]
         ids = torch.arange(self.config.train_length, device=labels.device)
-        nats = self.decoder(
-            batch["tokens"], labels, ids.expand(len(labels), -1), self.exchange
-        ).sum()
+        nats = self.decoder(batch["tokens"], labels, ids[None], self.exchange).sum()
         self._nats.append(nats.detach().double())
         self._targets.append((labels != IGNORED).sum())
         accumulate = self.config.trainer.accumulate
         if len(self._nats) == accumulate:
             self.last = self._finish(batch)
         # Lightning divides by the accumulation count on its own: undo that
-        return nats / batch["step_tokens"] * (self.mesh.world * accumulate)
+        return nats / max(batch["step_tokens"], 1) * (self.mesh.world * accumulate)
 
     def _finish(self, batch: dict[str, Any]) -> StepResult:
         counted = [torch.stack(self._nats).sum(), torch.stack(self._targets).sum()]
@@ -115,6 +131,20 @@ class Pretraining(L.LightningModule):
         return self.last is not None and not self._nats
 
     def gradient_norm(self) -> float:
-        """Global norm of the last step's gradient before clipping, as the engine computed it."""
-        norm = self.engine.get_global_grad_norm()
-        return math.nan if norm is None else float(norm)
+        """Global norm of the last step's gradient before clipping, as the engine computed it.
+
+        Raises:
+            TrainingDiverged: it is not finite; on all ranks, since the norm is global.
+        """
+        norm = float(self.engine.get_global_grad_norm())
+        if not math.isfinite(norm):
+            step = self.last.step if self.last else 0
+            raise TrainingDiverged(
+                f"step {step}: the gradient norm is {norm}; training stops and no checkpoint is "
+                "written. Lower optimizer.learning_rate or raise optimizer.warmup_steps"
+            )
+        return norm
+
+    def on_train_end(self) -> None:
+        """Gather the weights while the engine and, on GPUs, its device still hold them."""
+        self.weights = whole_weights(self.decoder, self.trainer.is_global_zero)

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pipeline.config.schema import TrainerConfig
 from pipeline.model import loss
+from pipeline.training import strategy
 from pipeline.training.fit import fit
 from pipeline.training.module import build_decoder
+from pipeline.training.strategy import deepspeed_config
 from tests.distributed.toy import (
     SgdPretraining,
     ToySequences,
@@ -19,6 +22,7 @@ from tests.distributed.toy import (
     cases,
     toy_config,
 )
+from tests.evaluate.test_score import toy_documents
 
 
 class Watched(SgdPretraining):
@@ -39,7 +43,12 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     module = Watched(config, build_decoder(config))
     fitted = fit(
-        config, ToySequences(), None, write=rows.append, name=case_name(case), module=module
+        config,
+        ToySequences(),
+        toy_documents(),
+        write=rows.append,
+        name=case_name(case),
+        module=module,
     )
     own = {name: p.detach().clone() for name, p in fitted.weights.items()}
     if case["zero_stage"] < 3:
@@ -52,9 +61,23 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "weights": own, "gradients": module.gradients, "equal": equal}
 
 
+def shard_everything(trainer: TrainerConfig) -> dict[str, Any]:
+    """ZeRO-3 keeps small parameters whole, and toy ones all are: make it release every one."""
+    config = deepspeed_config(trainer)
+    if trainer.zero_stage == 3:
+        config["zero_optimization"] |= {
+            "stage3_param_persistence_threshold": 0,
+            "stage3_max_reuse_distance": 0,
+            "stage3_max_live_parameters": 0,
+            "stage3_prefetch_bucket_size": 0,
+        }
+    return config
+
+
 def main() -> None:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
+    strategy.deepspeed_config = shard_everything
     loss.TILE = 16  # several tiles, so that recomputation under ZeRO is part of the matrix
     out, wanted = Path(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo")

@@ -11,7 +11,7 @@ import torch
 
 from tests.distributed.plain import Plain, train
 from tests.distributed.ranks import run_ranks
-from tests.distributed.toy import STEPS, bf16_cases, case_name, cases, toy_config
+from tests.distributed.toy import LENGTH, STEPS, bf16_cases, case_name, cases, toy_config
 
 pytestmark = pytest.mark.distributed
 # a part of the matrix by name; the mutation runner needs one case, not seventy-two
@@ -20,8 +20,9 @@ CASES = [case for case in cases() + bf16_cases() if WANTED in case_name(case)]
 
 
 @functools.cache
-def plain(position: str) -> Plain:
-    return train(toy_config(position, processes=1, sequence_parallel=1))
+def plain(position: str, accumulate: int = 1) -> Plain:
+    """One process has no micro-batches; `accumulate` only says whether embeddings are tied."""
+    return train(toy_config(position, processes=1, sequence_parallel=1, accumulate=accumulate))
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +36,12 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_sharded_training_equals_plain_torch(case: dict[str, Any], sharded: dict[str, Any]) -> None:
     """fp32 to rounding; bf16 to 2e-2, its weights left out: steps of SGD carry its rounding on."""
-    reference, seen = plain(case["position"]), sharded[case_name(case)]
+    seen = sharded[case_name(case)]
+    reference = plain(case["position"], case["accumulate"])
     exact = "precision" not in case
-    assert [row["step"] for row in seen["rows"]] == list(range(1, STEPS + 1))
-    for row, loss, norm in zip(seen["rows"], reference.losses, reference.norms, strict=True):
+    rows = [row for row in seen["rows"] if row["kind"] == "train"]
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    for row, loss, norm in zip(rows, reference.losses, reference.norms, strict=True):
         assert row["loss"] == pytest.approx(loss, abs=1e-5 if exact else 2e-2)
         assert row["gradient_norm"] / norm == pytest.approx(1.0, abs=1e-4 if exact else 2e-2)
     assert seen["gradients"].keys() == reference.gradients.keys() == seen["weights"].keys()
@@ -50,6 +53,25 @@ def test_sharded_training_equals_plain_torch(case: dict[str, Any], sharded: dict
         error = (seen["weights"][name].view_as(weight) - weight).abs().max()
         assert error <= 1e-5 * weight.abs().max(), f"{name} after {STEPS} steps"
     assert seen["equal"], "the ranks hold different weights"
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_short_evaluations_do_not_depend_on_the_sharding(
+    case: dict[str, Any], sharded: dict[str, Any]
+) -> None:
+    """They run inside the engine, under ZeRO-3 too; each equals the plain model of that step."""
+    reference = plain(case["position"], case["accumulate"])
+    rows = [row for row in sharded[case_name(case)]["rows"] if row["kind"] == "evaluation"]
+    assert [(row["step"], row["length"]) for row in rows] == [
+        (step, length) for step in (2, 4) for length in (8, LENGTH, 2 * LENGTH)
+    ]
+    limit = 2e-2 if "precision" in case else 1e-5
+    for row in rows:
+        assert row["precision"] == case.get("precision", "fp32")
+        expected = reference.suffix_losses[row["step"], row["length"]]
+        assert (row["loss"] is None) == (expected is None)
+        if expected is not None:
+            assert row["loss"] == pytest.approx(expected, abs=limit)
 
 
 def test_matrix_is_whole() -> None:

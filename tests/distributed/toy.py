@@ -7,12 +7,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipeline.config.schema import Config, DataConfig, ModelConfig, OptimizerConfig, TrainerConfig
+from pipeline.config.schema import (
+    Config,
+    DataConfig,
+    EvaluateConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainerConfig,
+)
+from pipeline.model.decoder import Decoder
 from pipeline.model.loss import IGNORED
 from pipeline.positions.registry import default_settings
 from pipeline.training.module import Pretraining
+from tests.oracles.decoder import OracleDecoder
 
-LENGTH, VOCAB, STEPS, BATCH = 21, 50, 3, 4
+LENGTH, VOCAB, STEPS, BATCH = 21, 50, 5, 4
 POSITIONS = ("none", "learned", "sinusoidal", "rope", "alibi", "t5")
 
 
@@ -43,19 +52,21 @@ class ToySequences:
 
 
 def toy_config(position: str, **trainer: Any) -> Config:
-    """Width 32, 4 heads, 2 layers; clipping always bites."""
+    """Width 32, 4 heads, 2 layers; clipping always bites; tied unless gradients accumulate."""
+    tied = trainer.get("accumulate", 1) == 1
     return Config(
         seed=5,
         train_length=LENGTH,
         eval_lengths=[8, LENGTH, 2 * LENGTH],
         position={"name": position, **default_settings(position)},
-        model=ModelConfig(width=32, layers=2, heads=4, mlp_width=48),
+        model=ModelConfig(width=32, layers=2, heads=4, mlp_width=48, tied_embeddings=tied),
         data=DataConfig(vocab=VOCAB),
+        evaluate=EvaluateConfig(suffix_tokens=5),
         optimizer=OptimizerConfig(
             learning_rate=0.5, min_learning_rate=0.1, warmup_steps=1, gradient_clip=0.5
         ),
         trainer=TrainerConfig(
-            max_steps=STEPS, batch_sequences=BATCH, evaluate_every=0, log_every=1, **trainer
+            max_steps=STEPS, batch_sequences=BATCH, evaluate_every=2, log_every=1, **trainer
         ),
     )
 
@@ -73,13 +84,30 @@ def bf16_cases() -> list[dict[str, Any]]:
     shared = {"sequence_parallel": 2, "accumulate": 2, "precision": "bf16"}
     return [
         {"position": position, "zero_stage": stage, **shared}
-        for position, stage in product(POSITIONS, (1, 3))
+        for position, stage in product(POSITIONS, (1, 2, 3))
     ]
 
 
 def case_name(case: dict[str, Any]) -> str:
     name = "{position}-zero{zero_stage}-sp{sequence_parallel}-accumulate{accumulate}".format(**case)
     return name + ("-bf16" if "precision" in case else "")
+
+
+def scattered(decoder: Decoder) -> Decoder:
+    """Every weight moved away from its start, gains from one and position tables included."""
+    draw = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.2)
+    return decoder
+
+
+def oracle_of(config: Config, decoder: Decoder) -> OracleDecoder:
+    """The fp64 oracle with the weights of `decoder`."""
+    weights = dict(decoder.named_parameters())
+    settings = {k: v for k, v in config.position.items() if k != "name"}
+    name, model = config.position["name"], config.model
+    return OracleDecoder(weights, name, settings, model.heads, model.layers)
 
 
 class SgdPretraining(Pretraining):

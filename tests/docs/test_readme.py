@@ -81,7 +81,7 @@ def test_the_example_encoding_works_from_its_file_alone(
     shape = Shape(width=16, layers=1, heads=2, train_length=8)
     position = registry.build({"name": "logarithmic_example", "start": 2.0}, shape)
     q, k, v = (torch.randn(1, 2, 8, 8, requires_grad=True) for _ in range(3))
-    table = position("distance_table", Site(0, range(2), 8))
+    table = position("distance_table", Site(0, range(2), 8), q.device)
     attention(q, k, v, table).sum().backward()
     assert float(table[1, 3]) == pytest.approx(-2.0 * math.log(4.0))
     slopes = dict(position.named_parameters())["slopes"]

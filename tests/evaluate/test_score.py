@@ -16,7 +16,8 @@ from pipeline.evaluate.windows import suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.parallel.mesh import Mesh
-from tests.distributed.toy import POSITIONS, toy_config
+from tests.distributed.toy import POSITIONS, oracle_of, scattered, toy_config
+from tests.oracles.decoder import OracleDecoder
 
 SPAN = 42
 
@@ -30,7 +31,7 @@ def toy_documents() -> Documents:
 def toy_evaluation(position: str) -> tuple[Config, Decoder, Documents]:
     config = toy_config(position)
     config.evaluate.suffix_tokens, config.evaluate.stride_fraction = 5, 0.5
-    return config, Decoder(config), toy_documents()
+    return config, scattered(Decoder(config)), toy_documents()
 
 
 def rows_of(config: Config, decoder: Decoder, documents: Documents) -> list[dict[str, Any]]:
@@ -38,19 +39,17 @@ def rows_of(config: Config, decoder: Decoder, documents: Documents) -> list[dict
     return [row for row, _ in run_suite(config, scorer, documents)]
 
 
-def alone(decoder: Decoder, document: np.ndarray, start: int, target: int) -> float:
-    """Nats of one target given tokens [start, target), with nothing batched, tiled or shared."""
-    context = torch.from_numpy(document[start:target])[None]
-    hidden = decoder.hidden(context, torch.arange(target - start)[None], Exchange())
-    logits = hidden[0, -1] @ decoder.head.weight.T
-    return -float(logits.log_softmax(-1)[document[target]])
+def alone(exact: OracleDecoder, document: np.ndarray, start: int, target: int) -> float:
+    """Nats of one target given tokens [start, target), in fp64; nothing batched or tiled."""
+    shown = torch.from_numpy(document[start : target + 1])
+    return float(exact.nats(shown[:-1], shown[1:])[-1])
 
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_every_protocol_equals_brute_force(position: str) -> None:
     config, decoder, documents = toy_evaluation(position)
     rows = rows_of(config, decoder, documents)
-    exact = decoder.double()
+    exact = oracle_of(config, decoder)
 
     def mean(length: int, stride: int | None, targets: int, restart: bool, back: bool) -> float:
         losses = []
@@ -61,8 +60,9 @@ def test_every_protocol_equals_brute_force(position: str) -> None:
                     done = t - (n - targets)  # targets scored before this one
                     if restart:  # non-overlapping
                         start = n - 1 - targets + done // length * length
-                    elif back:  # window control: windows end at n - 1, n - 1 - stride, ...
-                        stop = n - 1 - (n - 1 - t) // stride * stride if stride else 0
+                    elif back:  # window control
+                        assert stride is not None
+                        stop = min(n - 1 - targets + (done // stride + 1) * stride, n - 1)
                         start = stop - length
                     elif stride is None:  # suffix
                         start = n - 1 - length
@@ -74,6 +74,8 @@ def test_every_protocol_equals_brute_force(position: str) -> None:
                     losses.append(alone(exact, document, start, t))
         return float(np.mean(losses))
 
+    losses = {(row["protocol"], row["length"]): row["loss"] for row in rows}
+    assert abs(losses["window control", 21] - losses["suffix", 21]) > 1e-3
     checked = 0
     for row in rows:
         if row["protocol"] == "per-position" or not row["defined"]:
@@ -97,7 +99,7 @@ def test_bits_per_byte_and_standard_error() -> None:
     config, decoder, documents = toy_evaluation("rope")
     row = rows_of(config, decoder, documents)[0]
     with torch.no_grad():
-        exact = decoder.double()
+        exact = oracle_of(config, decoder)
         losses = [
             [alone(exact, d, len(d) - 1 - 8, t) for t in range(len(d) - 5, len(d))]
             for d in documents.tokens
@@ -135,7 +137,7 @@ def test_per_position_averages_whole_pieces_only() -> None:
     rows = rows_of(config, decoder, documents)
     row = rows[-1]
     assert row["protocol"] == "per-position" and row["length"] == 20 and row["bin"] == 1
-    exact = decoder.double()
+    exact = oracle_of(config, decoder)
     expected = []
     with torch.no_grad():
         for place in range(20):
@@ -173,7 +175,7 @@ def test_documents_are_long_enough_and_in_an_order_of_their_content() -> None:
     other = choose_documents(Toy(documents[::-1]), 9, 2, **facts)
     assert len(chosen.tokens) == 2 and min(chosen.sizes) >= 10
     assert chosen.sizes == other.sizes and chosen.text_sha256 == other.text_sha256
-    with pytest.raises(DataError, match=r"max\(eval_lengths\)=30 needs; the longest of 5 has 30"):
+    with pytest.raises(DataError, match=r"the 31 tokens .* the longest of 5 has 30"):
         choose_documents(Toy(documents), 30, 2, **facts)
 
 

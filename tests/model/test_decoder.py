@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from pipeline.errors import CheckpointError
 from pipeline.model import loss
 from pipeline.model.decoder import Decoder, load_weights, parameter_counts
-from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED, Head
 from pipeline.training.module import build_decoder
-from tests.distributed.toy import POSITIONS, toy_config
+from tests.distributed.toy import POSITIONS, oracle_of, scattered, toy_config
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 30])
@@ -31,20 +30,23 @@ def test_tiled_loss_equals_full_logits(count: int, monkeypatch: pytest.MonkeyPat
         assert (fast - slow).abs().max() <= 1e-5 * max(float(slow.abs().max()), 1.0)
     with torch.no_grad():
         values = head(hidden, labels)
-    assert float(values.sum()) * 0.37 == pytest.approx(float(full), rel=1e-5)
+    assert values.sum().item() * 0.37 == pytest.approx(full.item(), rel=1e-5)
     assert not values[::3].any()
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_loss_equals_an_fp64_recomputation(position: str) -> None:
-    decoder = Decoder(toy_config(position))
+def test_loss_equals_an_fp64_recomputation(position: str, tied: bool) -> None:
+    """The whole decoder, written a second time in fp64; weights far from their start."""
+    config = toy_config(position)
+    config.model.tied_embeddings = tied
+    decoder = scattered(Decoder(config))
     tokens = torch.randint(0, 50, (2, 22), generator=torch.Generator().manual_seed(4))
-    ids = torch.arange(21).expand(2, -1)
-    nats = decoder(tokens[:, :-1], tokens[:, 1:], ids)
-    decoder = decoder.double()
-    logits = decoder.hidden(tokens[:, :-1], ids, Exchange()) @ decoder.head.weight.T
-    expected = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-    assert (nats.flatten() - expected).abs().max() < 1e-5
+    nats = decoder(tokens[:, :-1], tokens[:, 1:], torch.arange(21)[None])
+    oracle = oracle_of(config, decoder)
+    expected = torch.stack([oracle.nats(row[:-1], row[1:]) for row in tokens])
+    assert (nats - expected).abs().max() < 1e-5
+    assert float(expected.std()) > 0.3, "the weights must matter"
 
 
 def test_all_other_weights_start_equal_under_every_encoding() -> None:

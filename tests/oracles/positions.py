@@ -5,7 +5,7 @@ Per encoding, `scores(heads, parameters, settings)` gives S_ij for `oracles.atte
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.oracles.attention import Score, plain_score
 
-Parameters = dict[str, Tensor]
+Parameters = Mapping[str, Tensor]
 
 
 def rope_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:

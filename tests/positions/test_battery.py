@@ -37,7 +37,7 @@ def attend(position: Position, q: Tensor, k: Tensor, v: Tensor, heads: range) ->
     site = Site(0, heads, length)
     ids = torch.arange(length).expand(len(q), -1)
     q, k = position("rotate", q, k, ids, site)
-    return attention(q, k, v, position("distance_table", site))
+    return attention(q, k, v, position("distance_table", site, q.device))
 
 
 def random_qkv(length: int, heads: int = 4) -> list[Tensor]:
@@ -220,7 +220,7 @@ def test_a_bf16_model_keeps_integer_positions(name: str) -> None:
     wide, _ = position("rotate", q.float(), q.float(), ids, site)
     narrow, _ = cast("rotate", q, q, ids, site)
     assert (wide - narrow.float()).abs().max() <= 2**-7 * wide.abs().max()
-    table, other = position("distance_table", site), cast("distance_table", site)
+    table, other = (p("distance_table", site, ids.device) for p in (position, cast))
     if table is not None:
         assert other.dtype == torch.float32
         assert (table - other).abs().max() <= 2**-8 * table.abs().max()

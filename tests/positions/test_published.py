@@ -60,7 +60,7 @@ def test_t5_buckets_equal_the_logarithm(buckets: int, max_distance: int) -> None
 
 def test_t5_bias_at_known_distances() -> None:
     position = registry.build({"name": "t5"}, SHAPE)
-    table = position.distance_table(Site(0, range(1, 3), 200))
+    table = position.distance_table(Site(0, range(1, 3), 200), torch.device("cpu"))
     assert table is not None and table.shape == (2, 200)
     own = dict(position.named_parameters())["table"]
     for distance, bucket in ((0, 0), (15, 15), (18, 16), (19, 17), (112, 30), (113, 31), (199, 31)):

@@ -1,7 +1,7 @@
 """Run as a process of its own: mirrors rows through the real W&B client and prints its seconds.
 
-Usage: python -m tests.record.mirror_child RUN_FOLDER ROWS_JSON [KEY=VALUE ...]; it finishes when
-its standard input is closed.
+Usage: python -m tests.record.mirror_child RUN_FOLDER ROWS_JSON EXIT_CODE [KEY=VALUE ...]; it
+finishes when its standard input is closed.
 """
 
 import json
@@ -14,7 +14,7 @@ from pipeline.config.compose import load
 from pipeline.record.wandb_mirror import WandbMirror
 
 
-def main(folder: str, rows: str, *overrides: str) -> None:
+def main(folder: str, rows: str, exit_code: str, *overrides: str) -> None:
     """Mirror the rows and print the seconds of each step as JSON."""
     (config,) = load(Path(folder) / "config.yaml", overrides)
     times = [time.perf_counter()]
@@ -25,7 +25,7 @@ def main(folder: str, rows: str, *overrides: str) -> None:
     times.append(time.perf_counter())
     sys.stdin.read()
     times.append(time.perf_counter())
-    mirror.finish()
+    mirror.finish(int(exit_code))
     times.append(time.perf_counter())
     start, log, _, finish = (after - before for before, after in pairwise(times))
     print(json.dumps({"start": start, "log": log, "finish": finish}))

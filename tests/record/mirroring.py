@@ -13,8 +13,9 @@ from tests.record.fake_wandb import FakeWandb, StoredRun
 
 ROOT = Path(__file__).parents[2]
 KEY = "f00dfeed" * 5
-# Long enough for a healthy client on a busy machine, short enough to wait for in a test.
 SHORT = ("wandb.init_timeout=4", "wandb.finish_timeout=2")
+# For a client that must come up on a busy machine before something happens to it.
+SHORT_FINISH = ("wandb.finish_timeout=2",)
 SCORE = {"loss": 3.25, "perplexity": 25.8, "bits_per_byte": 1.5}
 TRAIN = {"learning_rate": 0.001, "gradient_norm": 0.5, "tokens_per_second": 9.5, "seconds": 1.5}
 ROWS: list[dict[str, Any]] = [
@@ -38,6 +39,7 @@ def start(
     folder: Path,
     overrides: Sequence[str] = (),
     rows: Sequence[dict[str, Any]] = ROWS,
+    exit_code: int = 0,
     **environment: str,
 ) -> "subprocess.Popen[str]":
     """A process that mirrors rows and waits for its standard input to close."""
@@ -45,7 +47,7 @@ def start(
     home = {"HOME": str(folder.parent), "NETRC": str(folder.parent / "netrc")}
     child = "tests.record.mirror_child"
     return subprocess.Popen(
-        [sys.executable, "-m", child, str(folder), json.dumps(rows), *overrides],
+        [sys.executable, "-m", child, str(folder), json.dumps(rows), str(exit_code), *overrides],
         cwd=ROOT,
         env={**clean, **home, **environment},
         stdin=subprocess.PIPE,
@@ -59,11 +61,12 @@ def mirror(
     folder: Path,
     overrides: Sequence[str] = (),
     rows: Sequence[dict[str, Any]] = ROWS,
+    exit_code: int = 0,
     **environment: str,
 ) -> tuple[dict[str, float], str]:
     """Mirror rows to the end; returns the seconds it took and what was said on stderr."""
     begun = time.perf_counter()
-    process = start(folder, overrides, rows, **environment)
+    process = start(folder, overrides, rows, exit_code, **environment)
     out, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
     return {**json.loads(out), "process": time.perf_counter() - begun}, said

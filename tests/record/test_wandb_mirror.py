@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.record.wandb_mirror import points
 from tests.record.fake_wandb import FakeWandb
-from tests.record.mirroring import KEY, POINTS, ROOT, SHORT, mirror, sync
+from tests.record.mirroring import KEY, POINTS, ROOT, ROWS, SHORT, mirror, sync
 
 
 def test_online_every_row_arrives_and_runs_group(folder: Path, server: FakeWandb) -> None:
@@ -57,6 +57,18 @@ def test_a_second_start_goes_on_as_the_same_run(folder: Path, server: FakeWandb)
     assert (folder / "wandb_id").read_text() == minted
     assert server.only_run().name == minted.strip()
     assert len(server.only_run().rows) == 2 * POINTS
+
+
+def test_a_run_that_failed_is_shown_as_failed(folder: Path, server: FakeWandb) -> None:
+    mirror(folder, exit_code=4, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    assert server.only_run().exit_code == 4
+
+
+def test_an_id_whose_writing_was_cut_is_minted_anew(folder: Path, server: FakeWandb) -> None:
+    (folder / "wandb_id").write_text("")
+    mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    assert len(server.only_run().name) == 8
+    assert (folder / "wandb_id").read_text().strip() == server.only_run().name
 
 
 def test_without_a_key_it_is_offline_says_so_once_and_syncs_later(
@@ -114,9 +126,12 @@ def test_no_secret_is_written_into_the_run_folder(folder: Path, server: FakeWand
         "AWS_SECRET_ACCESS_KEY": "aws-very-secret-value",
         "PIP_INDEX_URL": "https://user:proxy-password@mirror.example/simple",
     }
+    # The rows are an argument of the process that mirrors them.
+    told = [*ROWS, {"argument": "argument-very-secret"}]
     for url in (server.url, "http://127.0.0.1:9"):
-        _, said = mirror(folder, SHORT, WANDB_BASE_URL=url, **secrets)
+        _, said = mirror(folder, SHORT, told, WANDB_BASE_URL=url, **secrets)
         assert not any(secret in said for secret in secrets.values())
+    secrets["an argument"] = "argument-very-secret"
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".wandb" for path in files)
     for path in files:

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.record.fake_wandb import FakeWandb
-from tests.record.mirroring import KEY, POINTS, ROWS, SHORT, mirror, start, sync, wait_for
+from tests.record.mirroring import (
+    KEY,
+    POINTS,
+    ROWS,
+    SHORT,
+    SHORT_FINISH,
+    mirror,
+    start,
+    sync,
+    wait_for,
+)
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -54,7 +64,7 @@ def test_a_key_that_is_none_is_named(folder: Path, server: FakeWandb) -> None:
 
 def test_a_server_that_dies_during_training_loses_no_row(folder: Path, server: FakeWandb) -> None:
     with FakeWandb() as dying:
-        process = start(folder, SHORT, WANDB_API_KEY=KEY, WANDB_BASE_URL=dying.url)
+        process = start(folder, SHORT_FINISH, WANDB_API_KEY=KEY, WANDB_BASE_URL=dying.url)
         wait_for(lambda: dying.runs)
     begun = time.perf_counter()
     out, said = process.communicate(timeout=60)
@@ -67,7 +77,7 @@ def test_a_server_that_dies_during_training_loses_no_row(folder: Path, server: F
 
 @pytest.mark.slow
 def test_a_client_that_stops_answering_holds_nobody_up(folder: Path, server: FakeWandb) -> None:
-    process = start(folder, SHORT, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    process = start(folder, SHORT_FINISH, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
     assert process.stdin
     assert process.stderr
     assert server.url in process.stderr.readline()

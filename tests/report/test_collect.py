@@ -149,6 +149,18 @@ def test_protocols_may_score_different_text(tmp_path: Path) -> None:
     collect(runs)
 
 
+def test_the_window_control_is_of_the_text_of_the_suffix(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "rope")
+    path = run / "evaluation" / "rows.jsonl"
+    rows = read_rows(path)
+    for row in rows:
+        if row["protocol"] == "window control":
+            row["text_sha256"] = "cd" * 32
+    write_rows(path, rows)
+    with pytest.raises(DataError, match="text_sha256 differs"):
+        collect([run])
+
+
 def test_short_evaluations_on_other_text_are_refused(tmp_path: Path) -> None:
     one, two = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
     for folder, digest in ((one, "aa"), (two, "bb")):

@@ -104,6 +104,8 @@ def test_sections_for_cost_protocol_and_provenance(tmp_path: Path) -> None:
         "16,384", "700 MiB", "61.0 s", "of each of 32 documents of the test split",
         "the last 64 target tokens", "stride 16 at 64, 32 at 128", "ab" * 32,
         "compare/rope-L128-s0", "a" * 12, "0123456789ab", "Python 3.11.9, torch 2.13.0; Linux",
+        "text scored by suffix, window control, sliding, non-overlapping, per-position:",
+        "windows of the stated length over 32 documents",
         "Configuration of compare/learned-L128-s0", "Other protocols", "non-overlapping",
     ):  # fmt: skip
         assert words in page.words, words

@@ -42,6 +42,7 @@ class Recorder(L.Callback):
         if last is None or not pl_module.step_finished:
             return
         self.tokens += last.tokens
+        norm = pl_module.gradient_norm()
         done = last.step + 1
         if done % self.settings.log_every == 0 or done == self.settings.max_steps:
             seconds = self.seconds
@@ -54,7 +55,7 @@ class Recorder(L.Callback):
                 "tokens": self.tokens,
                 "loss": last.loss,
                 "learning_rate": last.learning_rate,
-                "gradient_norm": pl_module.gradient_norm(),
+                "gradient_norm": norm,
                 "tokens_per_second": speed,
                 "seconds": seconds,
             }
