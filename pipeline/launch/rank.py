@@ -130,6 +130,7 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
     if config.trainer.evaluate_every:
         short = documents_for(config, prepared, "validation", config.evaluate.short_documents)
     sequences = Sequences(prepared.split("train"), config.train_length)
+    failed = 1
     try:
         fitted = fit(config, sequences, short, write=write, name=folder.path.name)
         memory = peak_memory(device)
@@ -146,8 +147,9 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
         if rank == 0:
             _write_summary(config, folder, prepared, fitted, memory, seconds)
             folder.mark_finished()
+        failed = 0
     finally:
-        mirror.finish()
+        mirror.finish(exit_code=failed)
 
 
 def _drop(row: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def deepspeed_config(trainer: TrainerConfig) -> dict[str, Any]:
 
     Lightning adds gradient_accumulation_steps, gradient_clipping and the precision.
     """
-    return {
+    config: dict[str, Any] = {
         "zero_optimization": {"stage": trainer.zero_stage},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
@@ -26,6 +26,10 @@ def deepspeed_config(trainer: TrainerConfig) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": trainer.batch_sequences
         // (trainer.data_parallel * trainer.accumulate),
     }
+    if trainer.precision == "bf16":
+        # or micro-batches would be summed in bf16
+        config["data_types"] = {"grad_accum_dtype": "fp32"}
+    return config
 
 
 class SequenceParallelStrategy(DeepSpeedStrategy):

@@ -83,7 +83,7 @@ def test_the_example_encoding_works_from_its_file_alone(
     q, k, v = (torch.randn(1, 2, 8, 8, requires_grad=True) for _ in range(3))
     table = position("distance_table", Site(0, range(2), 8), q.device)
     attention(q, k, v, table).sum().backward()
-    assert float(table[1, 3]) == pytest.approx(-2.0 * math.log(4.0))
+    assert table[1, 3].item() == pytest.approx(-2.0 * math.log(4.0))
     slopes = dict(position.named_parameters())["slopes"]
     assert isinstance(slopes, nn.Parameter) and slopes.grad is not None
 

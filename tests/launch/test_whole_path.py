@@ -148,6 +148,17 @@ def test_one_task_of_a_sweep_under_torchrun(study: Path) -> None:
     )
 
 
+def test_a_checkpoint_of_another_configuration_is_refused(study: Path) -> None:
+    """alibi, rope and none have the same weights by name and shape: only the hash tells."""
+    config = run_folder(study) / "config.yaml"
+    text = config.read_text()
+    assert "buckets: 32" in text
+    config.write_text(text.replace("max_distance: 128", "max_distance: 64"))
+    done = command("-m", "pipeline", "evaluate", run_folder(study), expect=3)
+    config.write_text(text)
+    assert "was trained under another configuration" in done.stderr
+
+
 def test_a_damaged_checkpoint_is_refused(study: Path) -> None:
     weights = run_folder(study, "learned") / "checkpoints" / "step-6" / "weights.pt"
     whole = bytearray(weights.read_bytes())

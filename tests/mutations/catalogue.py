@@ -56,7 +56,7 @@ MUTATIONS = (
     Mutation(
         "mean of the rank's own tokens",
         "pipeline/training/module.py",
-        'return nats / batch["step_tokens"] *',
+        'return nats / max(batch["step_tokens"], 1) *',
         "return nats / max(1, int((labels != IGNORED).sum())) / self.mesh.world *",
         MATRIX,
         "none-zero1-sp1-accumulate1",
@@ -159,10 +159,8 @@ MUTATIONS = (
     Mutation(
         "the window control sees one window more",
         "pipeline/evaluate/windows.py",
-        "windows.append(Window(document, max(0, stop - length), stop, scored))\n"
-        "            stop, left",
-        "windows.append(Window(document, max(0, stop - 2 * length), stop, scored))\n"
-        "            stop, left",
+        "windows.append(Window(document, stop - length, stop, scored))",
+        "windows.append(Window(document, stop - 2 * length, stop, scored))",
         WINDOWS,
     ),
     Mutation(
@@ -189,8 +187,8 @@ MUTATIONS = (
     Mutation(
         "rope angles in fp32",
         "pipeline/positions/rope.py",
-        "ids[:, None, :, None].double()",
-        "ids[:, None, :, None].float()",
+        "device=q.device, dtype=torch.float64)",
+        "device=q.device, dtype=torch.float32)",
         PUBLISHED,
     ),
     Mutation(
@@ -213,6 +211,62 @@ MUTATIONS = (
         "right=True",
         "right=False",
         PUBLISHED,
+    ),
+    Mutation(
+        "queries and keys not rotated",
+        "pipeline/model/block.py",
+        'q, k = position("rotate", q, k, ids, site)',
+        'position("rotate", q, k, ids, site)',
+        DECODER,
+    ),
+    Mutation(
+        "embeddings not scaled",
+        "pipeline/model/decoder.py",
+        "x = self.width**0.5 * self.embedding(tokens)",
+        "x = self.embedding(tokens)",
+        DECODER,
+    ),
+    Mutation(
+        "no residual around attention",
+        "pipeline/model/block.py",
+        "x = x + self.attention(",
+        "x = self.attention(",
+        DECODER,
+    ),
+    Mutation(
+        "values rotated",
+        "pipeline/model/block.py",
+        "mixed = attention(q, k, v, position",
+        'v = position("rotate", v, v, ids, site)[0]\n        mixed = attention(q, k, v, position',
+        DECODER,
+    ),
+    Mutation(
+        "the window control is the suffix window",
+        "pipeline/evaluate/suite.py",
+        "stride = max(1, targets // 16)",
+        "stride = targets",
+        SCORE,
+    ),
+    Mutation(
+        "a gradient that is not finite goes unnoticed",
+        "pipeline/training/module.py",
+        "if not math.isfinite(norm):",
+        "if norm != norm and norm == 0.0:",
+        "tests/training/test_module.py",
+    ),
+    Mutation(
+        "another configuration's checkpoint evaluated",
+        "pipeline/launch/rank.py",
+        'if manifest["config_hash"] != config_hash(',
+        'if manifest["config_hash"] is config_hash(',
+        "tests/launch/test_whole_path.py",
+    ),
+    Mutation(
+        "a table on the wrong device",
+        "pipeline/positions/alibi.py",
+        "[every[h] for h in site.heads], device=ids_q.device)",
+        "[every[h] for h in site.heads])",
+        BATTERY,
     ),
     Mutation(
         "cosine and sine exchanged",

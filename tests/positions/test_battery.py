@@ -167,6 +167,36 @@ def test_declared_parameters_are_exact(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_declared_attention_path_is_the_one_taken(name: str) -> None:
+    own = type(build(name))
+    assert own.facts.attention_path == ("sdpa" if own.bias is Position.bias else "tile")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_length_dependence_is_as_declared(name: str) -> None:
+    """Whether more tokens behind them change what the first ones are."""
+    decoder = Decoder(toy_config(name))
+    tokens = torch.randint(0, 50, (1, 20), generator=torch.Generator().manual_seed(2))
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        short = decoder.hidden(tokens[:, :12], ids[:, :12], Exchange())
+        long = decoder.hidden(tokens, ids, Exchange())[:, :12]
+    same = bool((short - long).abs().max() < 1e-5)
+    assert same != decoder.position.facts.length_dependent
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tensor_is_on_the_device_of_the_input(name: str) -> None:
+    """On the meta device a tensor left on the CPU is an error, as it would be on a GPU."""
+    with torch.device("meta"):
+        decoder = Decoder(toy_config(name))
+    tokens = torch.zeros(2, 12, dtype=torch.int64, device="meta")
+    ids = torch.empty(1, 12, dtype=torch.int64, device="meta")
+    decoder(tokens, tokens, ids).sum().backward()
+    assert all(p.grad is not None for p in decoder.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_yaml_lists_every_setting_with_its_default(name: str) -> None:
     written = yaml.safe_load((ROOT / "configs" / "position" / f"{name}.yaml").read_text()) or {}
     assert written == registry.default_settings(name)

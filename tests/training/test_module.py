@@ -39,6 +39,20 @@ def test_a_loss_that_is_not_finite_stops_training(bad: float) -> None:
         pending([1.0, bad], [1, 1])._finish({"step": 7, "step_tokens": 2})
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_training(bad: float) -> None:
+    class Engine:
+        def get_global_grad_norm(self) -> float:
+            return bad
+
+    class Diverged(Pretraining):
+        engine = Engine()
+
+    module = Diverged(toy_config("none"), build_decoder(toy_config("none")))
+    with pytest.raises(TrainingDiverged, match="the gradient norm is"):
+        module.gradient_norm()
+
+
 def test_a_wrong_token_count_is_noticed() -> None:
     with pytest.raises(AssertionError, match="2 target tokens, the data says 3"):
         pending([1.0], [2])._finish({"step": 0, "step_tokens": 3})
