@@ -68,11 +68,21 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
 
 
 def varied_keys(runs: Sequence[Config]) -> list[str]:
-    """The dotted keys in which the runs of a study differ; `position` stands for its settings."""
+    """The dotted keys in which the runs of a study differ.
+
+    `position` stands for its name; a setting of an encoding, such as `position.base`, is listed
+    only where it differs between runs of that same encoding.
+    """
     flat = [_flat(asdict(config)) for config in runs]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    varied = [key for key in keys if any(one.get(key) != flat[0].get(key) for one in flat)]
-    return list(dict.fromkeys("position" if k.startswith("position.") else k for k in varied))
+    varied = []
+    for key in dict.fromkeys(key for one in flat for key in one):
+        values: dict[Any, list[Any]] = {}
+        for one in flat:
+            setting = key.startswith("position.") and key != "position.name"
+            values.setdefault(one["position.name"] if setting else None, []).append(one.get(key))
+        if any(value != group[0] for group in values.values() for value in group):
+            varied.append("position" if key == "position.name" else key)
+    return varied
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -40,6 +40,19 @@ def test_a_dry_run_names_every_run_and_writes_nothing(
     assert "128 of the encoding" in out and not list(here.iterdir())
 
 
+def test_runs_are_named_by_what_a_sweep_varies(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings that come with another encoding are no axes; those of one encoding are."""
+    study = str(ROOT / "configs" / "study" / "rope_base.yaml")
+    assert main(["train", study, "--dry-run"]) == 0
+    names = [x for x in capsys.readouterr().out.splitlines() if x.startswith("# ")]
+    assert len({name.split(":")[0] for name in names}) == 6
+    assert names[0].startswith("# rope-L512-s0-base1000.0: ")
+    assert main(["train", DEMO, "--dry-run"]) == 0
+    assert "# t5-L128-s0: " in capsys.readouterr().out
+
+
 def test_a_task_is_one_run_of_the_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", DEMO, "--dry-run", "--task", "3"]) == 0
     assert capsys.readouterr().out.count("# rope-L128-s0") == 1
