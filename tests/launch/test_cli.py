@@ -48,7 +48,7 @@ def test_runs_are_named_by_what_a_sweep_varies(
     assert main(["train", study, "--dry-run"]) == 0
     names = [x for x in capsys.readouterr().out.splitlines() if x.startswith("# ")]
     assert len({name.split(":")[0] for name in names}) == 6
-    assert names[0].startswith("# rope-L512-s0-base1000.0: ")
+    assert names[0].startswith("# rope-L512-s0-base1000: ")
     assert main(["train", DEMO, "--dry-run"]) == 0
     assert "# t5-L128-s0: " in capsys.readouterr().out
 

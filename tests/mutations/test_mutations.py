@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks import ROOT
-from tests.mutations.catalogue import MUTATIONS, Mutation
+from tests.mutations import measuring, sharding
+from tests.mutations.mutation import Mutation
 
+MUTATIONS = (*sharding.FAULTS, *measuring.FAULTS)
 COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")
 
 

@@ -1,0 +1,143 @@
+"""Faults of training, sharding, data and checkpoints."""
+
+from tests.mutations.mutation import Mutation
+
+MATRIX = "tests/distributed/test_matrix.py"
+ORDER = "tests/distributed/test_order.py"
+
+FAULTS = (
+    Mutation(
+        "accumulation divided twice",
+        "pipeline/training/strategy.py",
+        "scale_wrt_gas=False",
+        "scale_wrt_gas=True",
+        MATRIX,
+        "none-zero1-sp1-accumulate2",
+    ),
+    Mutation(
+        "Lightning's division by the accumulation count not undone",
+        "pipeline/training/module.py",
+        "(self.mesh.world * accumulate)",
+        "self.mesh.world",
+        MATRIX,
+        "none-zero2-sp2-accumulate2",
+    ),
+    Mutation(
+        "loss divided by sequence_parallel",
+        "pipeline/training/module.py",
+        "(self.mesh.world * accumulate)",
+        "(self.mesh.data_parallel * accumulate)",
+        MATRIX,
+        "none-zero1-sp2-accumulate1",
+    ),
+    Mutation(
+        "mean of the rank's own tokens",
+        "pipeline/training/module.py",
+        'return nats / max(batch["step_tokens"], 1) *',
+        "return nats / max(1, int((labels != IGNORED).sum())) / self.mesh.world *",
+        MATRIX,
+        "none-zero1-sp1-accumulate1",
+    ),
+    Mutation(
+        "local head indices",
+        "pipeline/parallel/ulysses.py",
+        "return range(self.part * held, (self.part + 1) * held)",
+        "return range(held)",
+        MATRIX,
+        "alibi-zero1-sp2-accumulate1",
+    ),
+    Mutation(
+        "local positions at the input",
+        "pipeline/model/decoder.py",
+        "ids[:, exchange.tokens(ids.shape[1])]",
+        "ids[:, : x.shape[1]]",
+        MATRIX,
+        "learned-zero3-sp2-accumulate1",
+    ),
+    Mutation(
+        "no exchange",
+        "pipeline/parallel/ulysses.py",
+        "dist.all_to_all_single(y, x, group=group)",
+        "y.copy_(x)",
+        MATRIX,
+        "rope-zero2-sp2-accumulate1",
+    ),
+    Mutation(
+        "no gradient through the exchange",
+        "pipeline/parallel/ulysses.py",
+        "_Swap.apply(grad.contiguous(), ctx.group)\n        return swapped",
+        "_Swap.apply(grad.contiguous(), ctx.group)\n        return grad",
+        MATRIX,
+        "rope-zero1-sp2-accumulate1",
+    ),
+    Mutation(
+        "every group reads the first share",
+        "pipeline/data/module.py",
+        "[part, self.group]",
+        "[part, 0]",
+        ORDER,
+    ),
+    Mutation(
+        "tokens of this rank's share counted only",
+        "pipeline/data/module.py",
+        "self.sequences.target_count(int(i)) for i in indices",
+        "self.sequences.target_count(int(i)) for i in share",
+        ORDER,
+    ),
+    Mutation(
+        "each rank reads whole sequences",
+        "pipeline/data/module.py",
+        "self.sequences.read(int(i), self.here.start, self.here.stop)",
+        "[x[self.here] for x in self.sequences.read(int(i), 0, self.sequences.length)]",
+        ORDER,
+    ),
+    Mutation(
+        "labels not shifted",
+        "pipeline/data/sequences.py",
+        "return tokens[: stop - start], tokens[1:]",
+        "return tokens[: stop - start], tokens[: stop - start]",
+        "tests/data/test_sequences.py",
+    ),
+    Mutation(
+        "a space invented at the start of a text",
+        "pipeline/data/tokenizer.py",
+        "add_dummy_prefix=False",
+        "add_dummy_prefix=True",
+        "tests/data/test_tokenizer.py",
+    ),
+    Mutation(
+        "bytes outside the vocabulary lost",
+        "pipeline/data/tokenizer.py",
+        "byte_fallback=True",
+        "byte_fallback=False",
+        "tests/data/test_tokenizer.py",
+    ),
+    Mutation(
+        "a gradient that is not finite goes unnoticed",
+        "pipeline/training/module.py",
+        "if not math.isfinite(norm):",
+        "if norm != norm and norm == 0.0:",
+        "tests/training/test_module.py",
+    ),
+    Mutation(
+        "another configuration's checkpoint evaluated",
+        "pipeline/launch/rank.py",
+        'if manifest["config_hash"] != config_hash(',
+        'if manifest["config_hash"] is config_hash(',
+        "tests/launch/test_whole_path.py",
+    ),
+    Mutation(
+        "a damaged checkpoint is loaded",
+        "pipeline/checkpoint/export.py",
+        "if found != expected:",
+        "if not expected:",
+        "tests/checkpoint/test_export.py",
+    ),
+    Mutation(
+        "a checkpoint is written in place",
+        "pipeline/checkpoint/export.py",
+        'partial = checkpoints / f"step-{step}.partial"',
+        'partial = checkpoints / f"step-{step}"',
+        "tests/checkpoint/test_export.py",
+    ),
+)
