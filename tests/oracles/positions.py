@@ -71,6 +71,38 @@ def t5_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Sc
     return score
 
 
+def kerple_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
+    """Chi et al. 2022: q.k/sqrt(d) - r1 log(1 + r2 n), or - r1 n^r2; layer 0."""
+
+    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        r1 = torch.log(1.0 + torch.exp(parameters["raw_r1"][0, head]))
+        raw = parameters["raw_r2"][0, head]
+        if settings["form"] == "log":
+            kernel = torch.log(1.0 + torch.log(1.0 + torch.exp(raw)) * (i - j))
+        elif i == j:
+            kernel = torch.zeros((), dtype=torch.float64)
+        else:
+            kernel = (i - j) ** (2.0 / (1.0 + torch.exp(-raw)))
+        return plain_score(q, k, head, i, j) - r1 * kernel
+
+    return score
+
+
+def sandwich_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
+    """Chi et al. 2023: q.k/sqrt(d) + p_i.p_j / ratio_h with the sinusoidal rows written out."""
+
+    def row(position: int) -> list[float]:
+        width = settings["dimensions"]
+        angles = [position * 10000.0 ** (-2.0 * t / width) for t in range(width // 2)]
+        return [f(a) for a in angles for f in (math.sin, math.cos)]
+
+    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        product = sum(a * b for a, b in zip(row(i), row(j), strict=True))
+        return plain_score(q, k, head, i, j) + product / (8.0 * (head + 1) / heads)
+
+    return score
+
+
 def sinusoidal_input(x: Tensor, parameters: Parameters, settings: dict[str, Any]) -> Tensor:
     """Vaswani et al. 2017, section 3.5, element by element: x [B,S,D]."""
     width = x.shape[-1]
@@ -94,6 +126,8 @@ SCORES: dict[str, Callable[[int, Parameters, dict[str, Any]], Score]] = {
     "rope": rope_score,
     "alibi": alibi_score,
     "t5": t5_score,
+    "kerple": kerple_score,
+    "sandwich": sandwich_score,
 }
 INPUTS: dict[str, Callable[[Tensor, Parameters, dict[str, Any]], Tensor]] = {
     "sinusoidal": sinusoidal_input,

@@ -13,8 +13,9 @@ from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
 from pipeline.parallel.mesh import Mesh, build_mesh
 from pipeline.parallel.ulysses import Ulysses, exchange_for
+from pipeline.positions import registry
 from pipeline.training.module import build_decoder
-from tests.distributed.toy import LENGTH, POSITIONS, ToySequences, toy_config
+from tests.distributed.toy import LENGTH, ToySequences, toy_config
 from tests.evaluate.test_score import toy_evaluation
 
 ROWS = 4
@@ -94,7 +95,7 @@ def main() -> None:
         assert isinstance(exchange, Ulysses)
         results[f"heads-{parts}"] = list(exchange.heads(8))
         results[f"round-trip-{parts}"] = max(round_trip(mesh))
-        for position in POSITIONS:
+        for position in registry.names():
             results[f"gradients-{parts}-{position}"] = gradient_errors(mesh, position)
             results[f"evaluation-{parts}-{position}"] = evaluation_error(mesh, position)
     gathered: list[dict[str, object] | None] = [None] * dist.get_world_size()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.parallel.shard import token_slice
+from pipeline.positions import registry
 from tests.distributed.ranks import run_ranks
-from tests.distributed.toy import POSITIONS
 
 pytestmark = pytest.mark.distributed
 
@@ -34,7 +34,7 @@ def test_the_exchange_moves_every_token_and_head_to_its_place(
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", registry.names())
 def test_loss_and_gradients_equal_one_rank(
     position: str, parts: int, ranks: list[dict[str, Any]]
 ) -> None:
@@ -44,7 +44,7 @@ def test_loss_and_gradients_equal_one_rank(
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", registry.names())
 def test_every_protocol_gives_the_same_numbers(
     position: str, parts: int, ranks: list[dict[str, Any]]
 ) -> None:

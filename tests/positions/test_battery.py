@@ -45,17 +45,19 @@ def random_qkv(length: int, heads: int = 4) -> list[Tensor]:
     return [torch.randn(2, heads, length, SHAPE.head_width, requires_grad=True) for _ in range(3)]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_attention_equals_the_paper_in_loops(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "chosen"), [*((name, {}) for name in NAMES), ("kerple", {"form": "power"})]
+)
+def test_attention_equals_the_paper_in_loops(name: str, chosen: dict[str, Any]) -> None:
     """Forward, and the gradients of q, k, v and of every position parameter."""
-    position, length = build(name), 24
+    position, length = build(name, **chosen), 24
     q, k, v = random_qkv(length)
     pull = torch.randn(2, 4, length, SHAPE.head_width)
     out = attend(position, q, k, v, range(4))
     (out * pull).sum().backward()
     slow = {n: p.detach().double().requires_grad_() for n, p in position.named_parameters()}
     qd, kd, vd = (x.detach().double().requires_grad_() for x in (q, k, v))
-    settings = registry.default_settings(name)
+    settings = {**registry.default_settings(name), **chosen}
     score = oracle.SCORES[name](4, slow, settings) if name in oracle.SCORES else plain_score
     expected = slow_attention(qd, kd, vd, score)
     (expected * pull.double()).sum().backward()
