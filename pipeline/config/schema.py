@@ -43,6 +43,7 @@ class ModelConfig:
     heads: int = _setting(4, low=1, high=1024)
     mlp_width: int = _setting(384, low=1, high=2**18)
     tied_embeddings: bool = _setting(True)
+    activation_checkpointing: bool = _setting(False)
 
     @property
     def head_width(self) -> int:

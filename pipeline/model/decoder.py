@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pipeline.config.schema import Config
 from pipeline.errors import CheckpointError
@@ -32,6 +33,7 @@ class Decoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         model, self.width = config.model, config.model.width
+        self.checkpointing = model.activation_checkpointing
         self.embedding = nn.Embedding(config.data.vocab, model.width)
         nn.init.normal_(self.embedding.weight, 0.0, model.width**-0.5)
         self.blocks = nn.ModuleList(
@@ -52,7 +54,10 @@ class Decoder(nn.Module):
         x = self.width**0.5 * self.embedding(tokens)
         x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])])
         for block in self.blocks:
-            x = block(x, ids, self.position, exchange)
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, ids, self.position, exchange, use_reentrant=False)
+            else:
+                x = block(x, ids, self.position, exchange)
         return self.norm(x)
 
     def forward(

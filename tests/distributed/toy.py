@@ -52,14 +52,25 @@ class ToySequences:
 
 
 def toy_config(position: str, **trainer: Any) -> Config:
-    """Width 32, 4 heads, 2 layers; clipping always bites; tied unless gradients accumulate."""
-    tied = trainer.get("accumulate", 1) == 1
+    """Width 32, 4 heads, 2 layers; clipping always bites.
+
+    Where gradients accumulate, embeddings are untied and blocks are checkpointed, so that the
+    matrix has both of both.
+    """
+    accumulates = trainer.get("accumulate", 1) > 1
     return Config(
         seed=5,
         train_length=LENGTH,
         eval_lengths=[8, LENGTH, 2 * LENGTH],
         position={"name": position, **default_settings(position)},
-        model=ModelConfig(width=32, layers=2, heads=4, mlp_width=48, tied_embeddings=tied),
+        model=ModelConfig(
+            width=32,
+            layers=2,
+            heads=4,
+            mlp_width=48,
+            tied_embeddings=not accumulates,
+            activation_checkpointing=accumulates,
+        ),
         data=DataConfig(vocab=VOCAB),
         evaluate=EvaluateConfig(suffix_tokens=5),
         optimizer=OptimizerConfig(

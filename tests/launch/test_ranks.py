@@ -1,6 +1,7 @@
 """How a process learns that it is a rank, and which one."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,9 +21,14 @@ NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLUR
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean() -> Iterator[None]:
+    """What is tested writes to the environment itself: put it back as it was."""
+    saved = dict(os.environ)
     for name in NAMES:
-        monkeypatch.delenv(name, raising=False)
+        os.environ.pop(name, None)
+    yield
+    os.environ.clear()
+    os.environ.update(saved)
 
 
 def slurm(monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
@@ -45,8 +51,6 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     adopt_slurm_variables()
     adopted = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]
     assert adopted == ["5", "1", "8"]
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name)
 
 
 def test_torchrun_has_priority_over_srun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,8 +63,6 @@ def test_no_meeting_point_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, MASTER_ADDR="node1")
     with pytest.raises(ConfigError, match="MASTER_PORT is not set"):
         adopt_slurm_variables()
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_another_world_than_configured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

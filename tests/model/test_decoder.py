@@ -50,6 +50,30 @@ def test_loss_equals_an_fp64_recomputation(position: str, tied: bool) -> None:
     assert float(expected.std()) > 0.3, "the weights must matter"
 
 
+def test_checkpointed_blocks_give_the_same_and_keep_less() -> None:
+    config = toy_config("t5")
+    config.model.layers = 8
+    tokens = torch.randint(0, 50, (4, 22), generator=torch.Generator().manual_seed(4))
+    ids = torch.arange(21)[None]
+    kept, results = [], []
+    for checkpointing in (False, True):
+        config.model.activation_checkpointing = checkpointing
+        decoder = build_decoder(config)
+        sizes: list[int] = []
+
+        def pack(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = decoder(tokens[:, :-1], tokens[:, 1:], ids).sum()
+        kept.append(sum(sizes))
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in decoder.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert kept[1] < 0.3 * kept[0]
+
+
 def test_all_other_weights_start_equal_under_every_encoding() -> None:
     starts = [dict(build_decoder(toy_config(p)).named_parameters()) for p in registry.names()]
     shared = {n: w for n, w in starts[0].items() if not n.startswith("position.")}
