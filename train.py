@@ -2,7 +2,10 @@
 
 import sys
 
-from pipeline.launch.cli import main
+try:
+    from pipeline.launch.cli import main
+except ModuleNotFoundError as error:
+    sys.exit(f"error: {error}. `make install` installs into .venv; then: source .venv/bin/activate")
 
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))

@@ -45,7 +45,9 @@ def save_export(
     partial = checkpoints / f"step-{step}.partial"
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        # without parents: a run folder that somebody deleted must not come back as a torso
+        checkpoints.mkdir(exist_ok=True)
+        partial.mkdir()
         torch.save(weights, partial / _WEIGHTS)
         manifest = {
             "sha256": _sha256(partial / _WEIGHTS),
@@ -59,7 +61,7 @@ def save_export(
             _sync(path)
         os.replace(partial, final)
         _sync(checkpoints)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
         raise StorageError(f"{final}: could not write the checkpoint: {error}") from error
     return final
 

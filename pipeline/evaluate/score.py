@@ -67,7 +67,8 @@ class Scorer:
             number = turn * groups + self.mesh.data_rank
             batch = batches[min(number, len(batches) - 1)]
             values = self._forward([windows[i] for i in batch], documents)
-            self.progress(sum(windows[i].length for i in batch) * groups)
+            together = batches[turn * groups : (turn + 1) * groups]
+            self.progress(sum(windows[i].length for b in together for i in b))
             if number >= len(batches):
                 continue
             for i, row in zip(batch, values, strict=True):

@@ -1,5 +1,6 @@
 """What is checked, and said, before a run may write anything."""
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,9 +10,10 @@ import torch
 from pipeline.config.schema import Config, DataConfig
 from pipeline.data.prepare import Prepared, prepare
 from pipeline.data.sequences import Sequences
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate.documents import documents_for
 from pipeline.model.decoder import Decoder, parameter_counts
+from pipeline.record.folder import RunFolder
 
 
 def say(message: str) -> None:
@@ -36,6 +38,46 @@ def check_model(config: Config) -> tuple[int, int]:
             "trainer.sequence_parallel=1"
         )
     return parameter_counts(decoder)
+
+
+def check_devices(config: Config) -> None:
+    """Refuse a GPU run that this machine cannot hold; one rank takes one GPU.
+
+    Raises:
+        ConfigError: there is no GPU, or fewer than trainer.processes.
+    """
+    wanted, here = config.trainer.accelerator, torch.cuda.is_available()
+    held = torch.cuda.device_count()
+    if wanted == "cuda" and not here:
+        raise ConfigError(
+            "trainer.accelerator=cuda: torch sees no GPU here; use auto or cpu, or install a CUDA "
+            "build of torch and check the driver"
+        )
+    if wanted != "cpu" and here and config.trainer.processes > held:
+        raise ConfigError(
+            f"trainer.processes={config.trainer.processes}: one rank takes one GPU, and there are "
+            f"{held} here; use at most {held}, or trainer.accelerator=cpu"
+        )
+
+
+def check_text(folder: RunFolder, prepared: Prepared) -> None:
+    """Refuse to go on with a finished run whose corpus has changed since.
+
+    Raises:
+        DataError: corpus or tokenizer are not those the run was trained with.
+    """
+    summary = json.loads(folder.summary.read_text())
+    now = {
+        "corpus_sha256": prepared.corpus_sha256,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
+    }
+    for key, value in now.items():
+        if summary.get(key) != value:
+            raise DataError(
+                f"data.source: the text is not what {folder.path} was trained on: {key} was "
+                f"{str(summary.get(key))[:12]}..., is {value[:12]}... now. Restore the corpus, or "
+                "train again under another experiment"
+            )
 
 
 def describe(config: Config) -> str:

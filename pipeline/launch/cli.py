@@ -15,7 +15,13 @@ _EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 dive
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; errors are one line on standard error."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, more = parser.parse_known_args(argv)
+    # argparse takes no settings after an option: `CONFIG --dry-run key=value`
+    if more and hasattr(arguments, "overrides") and not any(x.startswith("-") for x in more):
+        arguments.overrides += more
+    elif more:
+        parser.error(f"not understood: {' '.join(more)}")
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)
@@ -100,14 +106,10 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    from pipeline.data.prepare import prepare
+    from pipeline.launch.checks import prepare_all
 
-    done = set()
-    for config in load(arguments.config, arguments.overrides):
-        folder = prepare(config.data).folder
-        if folder not in done:
-            print(folder)
-        done.add(folder)
+    for prepared in prepare_all(load(arguments.config, arguments.overrides)).values():
+        print(prepared.folder)
     return 0
 
 
@@ -119,30 +121,10 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from pipeline.report.collect import collect
-    from pipeline.report.page import build_report
-    from pipeline.report.table import text_table
+    from pipeline.launch.tables import find_runs, report
 
-    folders = find_runs(arguments.folders)
-    page = build_report(folders, arguments.out)
-    print(text_table(collect(folders)))
-    print(f"report: {page}")
+    report(find_runs(arguments.folders), arguments.out)
     return 0
-
-
-def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """The run folders among `folders` and below them, in order of path.
-
-    Raises:
-        ConfigError: one of `folders` holds none.
-    """
-    found: list[Path] = []
-    for folder in folders:
-        runs = sorted(path.parent for path in folder.glob("**/config.yaml"))
-        if not runs:
-            raise ConfigError(f"{folder}: no run folder (one with a config.yaml) here or below")
-        found += runs
-    return list(dict.fromkeys(found))
 
 
 def _positions(arguments: argparse.Namespace) -> int:

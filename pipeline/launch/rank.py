@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,13 @@ from pipeline.errors import CheckpointError, FarsightError
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import plan, run_suite
-from pipeline.launch.checks import check_model, data_key, prepare_all
-from pipeline.launch.ranks import adopt_slurm_variables, check_world, threads_per_rank
+from pipeline.launch.checks import check_devices, check_model, data_key, prepare_all
+from pipeline.launch.ranks import (
+    adopt_slurm_variables,
+    check_world,
+    die_with_parent,
+    threads_per_rank,
+)
 from pipeline.model.decoder import Decoder, load_weights
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.reduce import world_max
@@ -107,12 +112,24 @@ def evaluate(
             kept[f"{row['protocol']}-{row['length']}"] = nats.astype(np.float32)
     bar.close()
     if mesh.rank == 0:
-        folder.evaluation.unlink(missing_ok=True)
-        log = MetricsLog(folder.evaluation)
-        for row in rows:
-            log.write(row)
-        np.savez_compressed(folder.evaluation.with_name("nats.npz"), **kept)  # type: ignore[arg-type]
+        _write_evaluation(folder, rows, kept)
     return time.monotonic() - began
+
+
+def _write_evaluation(
+    folder: RunFolder, rows: list[dict[str, Any]], kept: Mapping[str, Any]
+) -> None:
+    """Replace rows and per-target nats, each whole or not at all."""
+    partial = folder.evaluation.with_name("rows.jsonl.partial")
+    partial.unlink(missing_ok=True)
+    log = MetricsLog(partial)
+    for row in rows:
+        log.write(row)
+    nats = folder.evaluation.with_name("nats.npz")
+    with nats.with_name("nats.npz.partial").open("wb") as file:
+        np.savez_compressed(file, **kept)
+    os.replace(nats.with_name("nats.npz.partial"), nats)
+    os.replace(partial, folder.evaluation)
 
 
 def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.device) -> None:
@@ -192,6 +209,7 @@ def train_as_rank(config: Config, name: str) -> int:
     """
     adopt_slurm_variables()
     check_world(config)
+    check_devices(config)
     check_model(config)
     device = set_up(config)
     told: list[Any] = [None]
@@ -216,6 +234,7 @@ def train_as_rank(config: Config, name: str) -> int:
 def main(argv: Sequence[str]) -> int:
     """Run one job as one rank; the exit code says how it ended."""
     job, run, prepared_folder, *overrides = argv
+    die_with_parent()
     try:
         folder = RunFolder.open(Path(run))
         config = load(folder.config, overrides)[0]
@@ -229,6 +248,8 @@ def main(argv: Sequence[str]) -> int:
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -4,7 +4,10 @@ Three ways in, one way on: our own start (torch's elastic launcher), `torchrun`,
 task per rank). All end in torchrun's variables, RANK, WORLD_SIZE, LOCAL_RANK and MASTER_*.
 """
 
+import ctypes
+import logging
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from pathlib import Path
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, FarsightError
 
+_PR_SET_PDEATHSIG = 1
 _SLURM = {
     "RANK": "SLURM_PROCID",
     "LOCAL_RANK": "SLURM_LOCALID",
@@ -89,9 +93,13 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
     Raises:
         FarsightError: a rank failed; `exit_code` is that rank's.
     """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # its reports of a failed rank say less than the rank and we do
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ["FARSIGHT_PARENT"] = str(os.getpid())
     os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(config))
     launch = LaunchConfig(
         min_nodes=1,
@@ -108,8 +116,29 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.getenv("PYTHONPATH")]))
     try:
         elastic_launch(launch, sys.executable)("-u", "-m", module, *arguments)
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        stopped = FarsightError(f"stopped by signal {int(error.sigval)}, and all ranks with it")
+        stopped.exit_code = 128 + int(error.sigval)
+        raise stopped from None
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        stopped = FarsightError(f"rank {rank} stopped with exit code {failure.exitcode}; see above")
+        how = f"stopped with exit code {failure.exitcode}; see above"
+        if failure.exitcode < 0:
+            how = f"was killed by signal {-failure.exitcode} (9 is often a lack of memory)"
+        stopped = FarsightError(f"rank {rank} {how}")
         stopped.exit_code = failure.exitcode if failure.exitcode > 0 else 1
         raise stopped from None
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this rank when the process that `start_ranks` runs in has gone (Linux).
+
+    Without it, ranks whose parent was killed would train on into a folder that is no longer theirs.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if str(os.getppid()) != os.environ.get("FARSIGHT_PARENT", str(os.getppid())):
+        os._exit(1)

@@ -10,11 +10,19 @@ from pipeline.checkpoint.export import latest_export
 from pipeline.config.compose import load
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
-from pipeline.launch.checks import check_model, data_key, describe, prepare_all, say
+from pipeline.launch.checks import (
+    check_devices,
+    check_model,
+    check_text,
+    data_key,
+    describe,
+    prepare_all,
+    say,
+)
 from pipeline.launch.ranks import check_one_node, start_ranks
+from pipeline.launch.tables import report
 from pipeline.record.folder import RunFolder, run_name
 from pipeline.report.collect import collect
-from pipeline.report.page import build_report
 from pipeline.report.table import text_table
 
 # what a test may change: none of it alters the weights
@@ -42,13 +50,16 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
         raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
     for config in runs:
         check_one_node(config)
+        check_devices(config)
         check_model(config)
     prepared = prepare_all(runs)
     folders, began, trained = [], time.monotonic(), 0
     for number, (config, name) in enumerate(zip(runs, names, strict=True), start=1):
         folder = RunFolder.create(config, name=name)
         folders.append(folder.path)
+        data = prepared[data_key(config.data)]
         if folder.finished:
+            check_text(folder, data)
             say(f"run {number} of {len(runs)}: {folder.path} is finished; kept as it is")
             continue
         left = ""
@@ -56,7 +67,6 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
             minutes = (time.monotonic() - began) / trained * (len(runs) - number + 1) / 60.0
             left = f" (about {minutes:.1f} minutes left)"
         say(f"run {number} of {len(runs)}: {describe(config)}{left}")
-        data = prepared[data_key(config.data)]
         try:
             start_ranks(
                 config, "pipeline.launch.rank", ["train", str(folder.path), str(data.folder)]
@@ -64,7 +74,9 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
         finally:
             folder.release()
         trained += 1
-    report(folders, Path(runs[0].runs) / runs[0].experiment / "report")
+    # one run's page must not replace that of its whole study
+    where = folders[0] if len(runs) == 1 else folders[0].parent
+    report(folders, where / "report")
 
 
 def varied_keys(runs: Sequence[Config]) -> list[str]:
@@ -101,7 +113,12 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
         ConfigError: an override would change how the run was trained.
     """
     folder = RunFolder.open(path)
-    saved, config = load(folder.config, [])[0], load(folder.config, overrides)[0]
+    if not folder.finished:
+        raise ConfigError(f"{path} holds a run that was not finished: there is nothing to test")
+    saved, points = load(folder.config, [])[0], load(folder.config, overrides)
+    if len(points) > 1:
+        raise ConfigError("sweep: evaluate tests one set of settings at a time; name one")
+    config = points[0]
     changed = varied_keys([saved, config])
     trained = [key for key in changed if not key.startswith(RETESTABLE)]
     if trained:
@@ -110,25 +127,18 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
             f"evaluate, which takes: {', '.join(RETESTABLE)}"
         )
     check_one_node(config)
+    check_devices(config)
     latest_export(folder.path / "checkpoints")
     prepared = prepare_all([config])[data_key(config.data)]
+    check_text(folder, prepared)
+    if changed:
+        say(
+            f"note: tested with other settings ({', '.join(changed)}), whose rows replace those of "
+            f"{path}; evaluate it without settings to have them back"
+        )
     start_ranks(
         config,
         "pipeline.launch.rank",
         ["evaluate", str(folder.path), str(prepared.folder), *overrides],
     )
     print(text_table(collect([folder.path])))
-
-
-def report(folders: Sequence[Path], out: Path) -> None:
-    """Print a table of these runs and write a page with their curves.
-
-    Runs of different train lengths are no one table: each train length gets its own.
-    """
-    groups: dict[int, list[Path]] = {}
-    for folder in folders:
-        groups.setdefault(load(folder / "config.yaml", [])[0].train_length, []).append(folder)
-    for length, group in groups.items():
-        page = build_report(group, out if len(groups) == 1 else out / f"L{length}")
-        print(text_table(collect(group)))
-        print(f"report: {page}")

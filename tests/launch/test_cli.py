@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.launch.cli import find_runs, main
+from pipeline.launch.cli import main
+from pipeline.launch.tables import find_runs
 from pipeline.positions import registry
 from tests.distributed.ranks import ROOT
 
@@ -40,6 +41,14 @@ def test_a_dry_run_names_every_run_and_writes_nothing(
     assert "128 of the encoding" in out and not list(here.iterdir())
 
 
+def test_settings_may_follow_options(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", DEMO, "position=rope", "--dry-run", "seed=3"]) == 0
+    assert "# rope-L128-s3" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["train", DEMO, "--dry-runn"])
+    assert "not understood: --dry-runn" in capsys.readouterr().err
+
+
 def test_runs_are_named_by_what_a_sweep_varies(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +81,7 @@ def test_a_task_is_one_run_of_the_sweep(here: Path, capsys: pytest.CaptureFixtur
         (["data.source=empty.txt"], "empty.txt"),
         (["data.source=bytes.txt"], "bytes.txt"),
         (["trainer.nodes=2"], "trainer.nodes=2"),
+        (["trainer.accelerator=cuda"], "torch sees no GPU"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -120,6 +130,10 @@ def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]
     assert "no run folder" in capsys.readouterr().err
     (here / "a" / "b").mkdir(parents=True)
     (here / "a" / "b" / "config.yaml").write_text("")
+    (here / "a" / "b" / "environment.json").write_text("{}")
+    wandb_own = here / "a" / "b" / "wandb" / "run-1" / "files"
+    wandb_own.mkdir(parents=True)
+    (wandb_own / "config.yaml").write_text("")
     assert find_runs([here, here / "a"]) == [here / "a" / "b"]
 
 

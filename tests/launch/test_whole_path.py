@@ -1,9 +1,13 @@
 """From text to table on two real ranks: train.py, then evaluate and report on what it left."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +161,74 @@ def test_a_checkpoint_of_another_configuration_is_refused(study: Path) -> None:
     done = command("-m", "pipeline", "evaluate", run_folder(study), expect=3)
     config.write_text(text)
     assert "was trained under another configuration" in done.stderr
+
+
+def test_a_changed_corpus_is_refused(study: Path) -> None:
+    """By evaluate, and by the study when it would keep a finished run."""
+    more = study / "corpus" / "more.txt"
+    more.write_text("text that was not there in training")
+    for arguments in (("-m", "pipeline", "evaluate", run_folder(study)),
+                      ("train.py", study / "study.yaml")):  # fmt: skip
+        assert "is not what" in command(*arguments, expect=2).stderr
+    more.unlink()
+
+
+def test_evaluate_takes_one_set_of_settings(study: Path) -> None:
+    sweep = "sweep={evaluate.split: [test, validation]}"
+    done = command("-m", "pipeline", "evaluate", run_folder(study), sweep, expect=2)
+    assert "one set of settings" in done.stderr
+
+
+def test_runs_scored_on_different_text_get_tables_of_their_own(study: Path) -> None:
+    out = study / "apart"
+    sweep = "sweep={evaluate.documents: [2, 3]}"
+    small = ("position=none", "trainer.max_steps=3", f"runs={out}")
+    done = command("train.py", study / "study.yaml", *small, sweep)
+    assert "evaluate.documents=2" in done.stdout and "evaluate.documents=3" in done.stdout
+    assert done.stdout.count("report: ") == 2
+    again = command("-m", "pipeline", "report", out, "--out", out / "report")
+    assert again.stdout.count("report: ") == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_when_the_command_is_stopped_its_ranks_stop_too(
+    study: Path, number: int, code: int
+) -> None:
+    out = study / f"stopped{number}"
+    arguments = [str(study / "study.yaml"), "position=none", "trainer.max_steps=1000000"]
+    parent = subprocess.Popen(
+        [sys.executable, "train.py", *arguments, f"runs={out}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    metrics = out / "path" / "none-L33-s0" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, 90)
+    parent.send_signal(number)
+    said, _ = parent.communicate(timeout=60)
+    assert parent.returncode == code
+    if number == signal.SIGINT:
+        assert "stopped by you" in said
+    wait_for(lambda: not ranks_of(out), 20)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def ranks_of(folder: Path) -> list[str]:
+    """Living rank processes of a runs folder, by their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            text = entry.read_bytes().decode(errors="replace")
+            if "pipeline.launch.rank" in text and str(folder) in text:
+                found.append(text)
+    return found
 
 
 def test_a_damaged_checkpoint_is_refused(study: Path) -> None:
