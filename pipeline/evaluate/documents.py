@@ -60,15 +60,17 @@ def choose_documents(
     The order by hash is random as to content, and the same whatever order the corpus was read in.
 
     Raises:
-        DataError: no document is long enough.
+        DataError: the split is empty, or no document is long enough.
     """
     lengths = corpus.document_lengths()
+    if not len(lengths):
+        raise DataError(f"the {split} split is empty: add documents or raise data.{split}_fraction")
     long_enough = np.flatnonzero(lengths >= span + 1)
     if not len(long_enough):
         raise DataError(
             f"data.source: no {split} document has the {span + 1} tokens that eval_lengths, or "
             "train_length + evaluate.suffix_tokens, ask for; the longest of "
-            f"{len(lengths)} has {lengths.max(initial=0)}. Lower them or add longer documents"
+            f"{len(lengths)} has {lengths.max()}. Lower them or add longer documents"
         )
     digests = {
         int(i): hashlib.sha256(corpus.document(int(i)).tobytes()).digest() for i in long_enough

@@ -5,7 +5,7 @@ from html import escape
 
 import yaml
 
-from pipeline.report.collect import Run, Study
+from pipeline.report.collect import Study
 from pipeline.report.drawing import short_number
 from pipeline.report.fragments import (
     encoding,
@@ -17,6 +17,7 @@ from pipeline.report.fragments import (
     table,
     tokens_of,
 )
+from pipeline.report.reading import Run
 from pipeline.report.table import PROTOCOLS, interval
 
 COST_COLUMNS = (
@@ -115,12 +116,12 @@ def provenance(study: Study) -> str:
 
 
 def _run_row(run: Run) -> str:
-    git = run.environment.get("git") or {}
+    git = run.environment["git"] or {}
     commit = str(git.get("commit") or "unknown")[:12] + (", changed" if git.get("changed") else "")
     hashes = (
         run.config_sha256,
-        str(run.summary.get("corpus_sha256", "unknown")),
-        str(run.summary.get("tokenizer_sha256", "unknown")),
+        run.summary["corpus_sha256"],
+        run.summary["tokenizer_sha256"],
     )
     cells = [run.name, str(run.config["seed"]), f"{tokens_of(run):,}", commit]
     cells += [digest[:12] for digest in hashes]

@@ -4,7 +4,6 @@ Two numbers in one table may differ only because the encodings differ, so rows s
 other targets or other training lengths are never put side by side.
 """
 
-import json
 import math
 import re
 import statistics
@@ -13,36 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline.errors import DataError
-from pipeline.record.metrics import read_rows
-
-# Keys, or their beginnings, that may differ without the runs being different treatments.
-NOT_A_TREATMENT = (
-    "seed", "runs", "experiment", "wandb.", "data.prepared", "data.workers", "trainer.threads",
-    "trainer.log_every",
-)  # fmt: skip
-SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split", "stride")
-
-
-@dataclass(frozen=True)
-class Run:
-    """All of one run folder; ``config`` and ``summary`` as saved, rows in the order written."""
-
-    path: Path
-    config: dict[str, Any]
-    summary: dict[str, Any]
-    environment: dict[str, Any]
-    rows: list[dict[str, Any]]
-    train_rows: list[dict[str, Any]]
-    short_rows: list[dict[str, Any]]
-    config_sha256: str
-
-    @property
-    def name(self) -> str:
-        """``<experiment>/<run folder>``, which says where the run lies without naming a machine."""
-        return f"{self.path.resolve().parent.name}/{self.path.resolve().name}"
+from pipeline.report.comparable import check_comparable, differing, flat_settings
+from pipeline.report.reading import Run, read_run
 
 
 @dataclass(frozen=True)
@@ -142,14 +114,14 @@ class Study:
 def collect(folders: Sequence[Path]) -> Study:
     """Read run folders and check that they may be compared.
 
-    Raises DataError for an unreadable, unfinished or repeated run, and for rows that differ in
-    text, targets, split, stride or training length, naming the field, the values and the folders.
+    Raises DataError for an unreadable, damaged, unfinished or repeated run, and for runs that
+    differ in the text or tokenizer they were trained with or in the text, targets, split, stride
+    or training length of their rows, naming the field, the values and the folders.
     """
     if not folders:
         raise DataError("no run folder given; name at least one, such as runs/<experiment>/<name>")
-    runs = [_read(Path(folder)) for folder in folders]
-    for field in SAME_IN_ONE_TABLE:
-        _check_same(runs, field)
+    runs = [read_run(Path(folder)) for folder in folders]
+    check_comparable(runs)
     varied = _varied(runs)
     encodings: dict[str, list[Run]] = {}
     for run in runs:
@@ -162,65 +134,6 @@ def collect(folders: Sequence[Path]) -> Study:
                 )
         twins.append(run)
     return Study(encodings, varied)
-
-
-def _read(folder: Path) -> Run:
-    if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder} is not a run folder: it has no config.yaml")
-    if not (folder / "finished").is_file():
-        raise DataError(
-            f"{folder} holds a run that is not finished; wait for it, run it again or leave it out"
-        )
-    metrics = read_rows(folder / "metrics.jsonl")
-    rows = read_rows(folder / "evaluation" / "rows.jsonl")
-    if not any(row.get("protocol") == "suffix" for row in rows):
-        raise DataError(f"{folder / 'evaluation' / 'rows.jsonl'}: no row of protocol 'suffix'")
-    return Run(
-        path=folder,
-        config=_mapping(folder / "config.yaml"),
-        summary=_mapping(folder / "summary.json"),
-        environment=_mapping(folder / "environment.json"),
-        rows=rows,
-        train_rows=[row for row in metrics if row.get("kind") == "train"],
-        short_rows=[row for row in metrics if row.get("kind") == "evaluation"],
-        config_sha256=(folder / "finished").read_text().strip(),
-    )
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); the run folder is damaged") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: holds {type(found).__name__} instead of keys and values")
-    return found
-
-
-def _check_same(runs: Sequence[Run], field: str) -> None:
-    """Refuse runs whose rows differ in a field although they are shown side by side."""
-    for kind in ("rows", "short_rows"):
-        seen: dict[tuple[object, ...], dict[object, Path]] = {}
-        for run in runs:
-            for row in getattr(run, kind):
-                where: tuple[object, ...] = ()
-                if field == "stride":
-                    where = (row["protocol"], row["length"])
-                elif field == "text_sha256":
-                    # Protocols may score different text, but one is the control of the other.
-                    control = row["protocol"] == "window control"
-                    where = ("suffix" if control else row["protocol"],)
-                # Protocols without a suffix have no suffix_tokens: no disagreement.
-                if row.get(field) is not None:
-                    seen.setdefault(where, {}).setdefault(row[field], run.path)
-        for values in seen.values():
-            if len(values) > 1:
-                found = ", ".join(f"{value} in {path}" for value, path in values.items())
-                raise DataError(
-                    f"these runs do not belong in one table: {field} differs ({found}). Report "
-                    "them separately, or evaluate them again with the same settings"
-                )
 
 
 def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
@@ -248,34 +161,9 @@ def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
     )
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return {key: value for key, value in flat.items() if not key.startswith(NOT_A_TREATMENT)}
-
-
-def _differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Keys whose values differ, with the values in order of appearance."""
-    flats = [_flat(run.config) for run in runs]
-    keys = dict.fromkeys(key for flat in flats for key in flat)
-    found: dict[str, list[Any]] = {}
-    for key in keys:
-        values: list[Any] = []
-        for flat in flats:
-            if key in flat and flat[key] not in values:
-                values.append(flat[key])
-        if len(values) > 1:
-            found[key] = values
-    return found
-
-
 def _varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """What differs besides the encoding and its own settings."""
-    found = _differing(runs)
+    found = differing(runs)
     return {key: values for key, values in found.items() if not key.startswith("position.")}
 
 
@@ -283,6 +171,6 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
     """The encoding's name, with the keys that tell it from other runs of the same encoding."""
     name = str(run.config["position"]["name"])
     same = [other for other in runs if other.config["position"]["name"] == name]
-    flat = _flat(run.config)
-    extra = [f"{key.rpartition('.')[2]} {flat[key]}" for key in _differing(same) if key in flat]
+    flat = flat_settings(run.config)
+    extra = [f"{key.rpartition('.')[2]} {flat[key]}" for key in differing(same) if key in flat]
     return f"{name} ({', '.join(extra)})" if extra else name

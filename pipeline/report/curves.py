@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pipeline.report.collect import Run, Study
+from pipeline.report.collect import Study
 from pipeline.report.drawing import (
     DASHED,
     INK,
@@ -19,6 +19,7 @@ from pipeline.report.drawing import (
     look,
     short_number,
 )
+from pipeline.report.reading import Run
 from pipeline.report.table import beyond
 
 
@@ -121,7 +122,8 @@ def _close_up(study: Study) -> tuple[float, float] | None:
     if not settled:
         return None
     lowest, spread = min(losses), max(settled) - min(losses)
-    if max(losses) - lowest < 4 * spread:
+    # Without spread there is no range to look at closely.
+    if spread == 0 or max(losses) - lowest < 4 * spread:
         return None
     return lowest - 0.3 * spread, lowest + 1.35 * spread
 

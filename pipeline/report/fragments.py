@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from pipeline.report.collect import Cell, Run, Study
+from pipeline.report.collect import Cell, Study
 from pipeline.report.drawing import look, short_number
+from pipeline.report.reading import Run
 from pipeline.report.table import beyond, shown
 
 

@@ -177,6 +177,11 @@ def test_documents_are_long_enough_and_in_an_order_of_their_content() -> None:
     assert chosen.sizes == other.sizes and chosen.text_sha256 == other.text_sha256
     with pytest.raises(DataError, match=r"the 31 tokens .* the longest of 5 has 30"):
         choose_documents(Toy(documents), 30, 2, **facts)
+    with pytest.raises(
+        DataError,
+        match=r"^the test split is empty: add documents or raise data\.test_fraction$",
+    ):
+        choose_documents(Toy([]), 30, 2, **facts)
 
 
 def test_strides() -> None:

@@ -140,6 +140,17 @@ def test_an_encoding_that_is_defined_nowhere_can_still_be_drawn(tmp_path: Path) 
     assert xs(line(figure.axes[0], "learned")) == []
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("length", [64, 128])
+def test_a_single_length_is_drawn_without_a_warning(tmp_path: Path, length: int) -> None:
+    folder = write_run(tmp_path, "rope")
+    path = folder / "evaluation" / "rows.jsonl"
+    write_rows(path, [row for row in read_rows(path) if row["length"] == length])
+    for stem, figure in draw(collect([folder])).items():
+        as_svg(figure, stem)
+        save_png(figure, tmp_path / f"{stem}.png")
+
+
 def test_pictures_take_ink_and_ground_of_the_page(study: Study) -> None:
     svg = as_svg(draw(study)["suffix"], "suffix")
     assert svg.startswith("<svg ")

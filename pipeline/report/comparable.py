@@ -1,0 +1,142 @@
+"""Which runs may stand in one table, and what to do about those that may not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.errors import DataError
+from pipeline.report.reading import Run
+
+# Keys, or their beginnings, that may differ without the runs being different treatments.
+NOT_A_TREATMENT = (
+    "seed", "runs", "experiment", "wandb.", "data.prepared", "data.workers", "trainer.threads",
+    "trainer.log_every",
+)  # fmt: skip
+SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split", "stride")
+SAME_IN_TRAINING = ("corpus_sha256", "tokenizer_sha256")
+# Keys, or their beginnings, that decide which text is scored.
+DECIDE_TEXT = (
+    "eval_lengths", "train_length", "evaluate.documents", "evaluate.sliding_documents",
+    "evaluate.suffix_tokens", "evaluate.split", "data.",
+)  # fmt: skip
+DECIDE_SHORT_TEXT = (
+    "eval_lengths", "train_length", "evaluate.short_documents", "evaluate.suffix_tokens", "data.",
+)  # fmt: skip
+
+
+def check_comparable(runs: Sequence[Run]) -> None:
+    """Refuse runs that were trained on different text or scored on different targets.
+
+    Raises DataError naming the field, the values and the folders.
+    """
+    for field in SAME_IN_TRAINING:
+        _check_training(runs, field)
+    for field in SAME_IN_ONE_TABLE:
+        _check_rows(runs, field)
+
+
+def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and values of a configuration, without those that are no treatment."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat.update(flat_settings(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return {key: value for key, value in flat.items() if not key.startswith(NOT_A_TREATMENT)}
+
+
+def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Keys whose values differ, with the values in order of appearance."""
+    flats = [flat_settings(run.config) for run in runs]
+    keys = dict.fromkeys(key for flat in flats for key in flat)
+    found: dict[str, list[Any]] = {}
+    for key in keys:
+        values: list[Any] = []
+        for flat in flats:
+            if key in flat and flat[key] not in values:
+                values.append(flat[key])
+        if len(values) > 1:
+            found[key] = values
+    return found
+
+
+def _check_training(runs: Sequence[Run], field: str) -> None:
+    seen: dict[str, Run] = {}
+    for run in runs:
+        seen.setdefault(run.summary[field], run)
+    if len(seen) > 1:
+        raise DataError(
+            "these runs do not belong in one table: they were trained on different text. "
+            f"{_settings(list(seen.values()), ('data.',))}{field} differs ({_where(seen)}). "
+            "Report them separately"
+        )
+
+
+def _check_rows(runs: Sequence[Run], field: str) -> None:
+    """Refuse runs whose rows differ in a field although they are shown side by side."""
+    for kind in ("rows", "short_rows"):
+        seen: dict[tuple[object, ...], dict[object, Run]] = {}
+        for run in runs:
+            for row in getattr(run, kind):
+                where: tuple[object, ...] = ()
+                if field == "stride":
+                    where = (row["protocol"], row["length"])
+                elif field == "text_sha256":
+                    # Protocols may score different text, but one is the control of the other.
+                    control = row["protocol"] == "window control"
+                    where = ("suffix" if control else row["protocol"],)
+                # Protocols without a suffix have no suffix_tokens: no disagreement.
+                if row.get(field) is not None:
+                    seen.setdefault(where, {}).setdefault(row[field], run)
+        for where, values in seen.items():
+            if len(values) > 1:
+                why = _why_text(values, kind, str(where[0])) if field == "text_sha256" else ""
+                raise DataError(
+                    f"these runs do not belong in one table: {why}{field} differs "
+                    f"({_where(values)}). {_advice(kind)}"
+                )
+
+
+def _why_text(values: Mapping[object, Run], kind: str, protocol: str) -> str:
+    """The settings, and the facts of the rows themselves, behind texts that differ."""
+    runs = list(values.values())
+    found = _settings(runs, DECIDE_TEXT if kind == "rows" else DECIDE_SHORT_TEXT)
+    # Rows may come from `evaluate` with other settings than the run's own.
+    for fact in ("length", "documents", "suffix_tokens", "split"):
+        held = [(run, _held(getattr(run, kind), protocol, fact)) for run in runs]
+        found += _differences(f"{fact} in rows of {protocol}", held)
+    return found
+
+
+def _held(rows: Sequence[Mapping[str, Any]], protocol: str, fact: str) -> str:
+    found = (str(row.get(fact)) for row in rows if row["protocol"] == protocol)
+    return ", ".join(dict.fromkeys(found))
+
+
+def _settings(runs: Sequence[Run], keys: tuple[str, ...]) -> str:
+    """``key is A in one and B in other; `` for every setting out of ``keys`` that differs."""
+    flats = {run.path: flat_settings(run.config) for run in runs}
+    names = dict.fromkeys(key for flat in flats.values() for key in flat if key.startswith(keys))
+    return "".join(
+        _differences(name, [(run, flats[run.path].get(name)) for run in runs]) for name in names
+    )
+
+
+def _differences(name: str, values: Sequence[tuple[Run, object]]) -> str:
+    if all(value == values[0][1] for _, value in values):
+        return ""
+    return f"{name} is {' and '.join(f'{value} in {run.path}' for run, value in values)}; "
+
+
+def _where(values: Mapping[Any, Run]) -> str:
+    # Twelve digits tell hashes apart; other values are short.
+    return ", ".join(f"{str(value)[:12]} in {run.path}" for value, run in values.items())
+
+
+def _advice(kind: str) -> str:
+    if kind == "short_rows":
+        return "These are evaluations made during training: report the runs separately"
+    return (
+        "Report them separately, or evaluate them again with the same settings; "
+        "`python -m pipeline evaluate RUN` without settings restores a run's own rows"
+    )

@@ -1,0 +1,135 @@
+"""Reads one run folder; where something the report needs is missing, names file and key."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import yaml
+
+from pipeline.errors import DataError
+from pipeline.record.metrics import read_rows
+
+Kinds = Mapping[str, tuple[type, ...]]
+
+NUMBER = (int, float)
+LOSS = (int, float, NoneType)
+# What the report takes from each file; a dot leads into a mapping.
+CONFIG: Kinds = {"position.name": (str,), "train_length": (int,), "seed": (int,)}
+SUMMARY: Kinds = {
+    "parameters": (int,), "position_parameters": (int,), "tokens_per_second": NUMBER,
+    "peak_memory_bytes": NUMBER, "train_seconds": NUMBER, "evaluate_seconds": NUMBER,
+    "final_loss": NUMBER, "corpus_sha256": (str,), "tokenizer_sha256": (str,),
+}  # fmt: skip
+ENVIRONMENT: Kinds = {
+    "python": (str,), "packages": (dict,), "platform": (str,), "cpu": (str, NoneType),
+    "cores": (int, NoneType), "git": (dict, NoneType),
+}  # fmt: skip
+ROW: Kinds = {
+    "protocol": (str,), "length": (int,), "defined": (bool,), "loss": LOSS, "documents": (int,),
+    "scored_tokens": (int,), "split": (str,), "text_sha256": (str,), "seed": (int,),
+    "train_length": (int,), "tokens": (int,),
+}  # fmt: skip
+ROW_OF_PROTOCOL: Mapping[str, Kinds] = {
+    "suffix": {"suffix_tokens": (int,)},
+    "window control": {"suffix_tokens": (int,)},
+    "sliding": {"stride": (int,)},
+    "per-position": {"bin": (int,), "losses": (list,)},
+}
+METRICS_ROW: Kinds = {"kind": (str,)}
+METRICS_ROW_OF_KIND: Mapping[str, Kinds] = {
+    "train": {"tokens": (int,), "loss": LOSS},
+    "evaluation": {"protocol": (str,), "length": (int,), "tokens": (int,), "loss": LOSS},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """All of one run folder; ``config`` and ``summary`` as saved, rows in the order written."""
+
+    path: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    environment: dict[str, Any]
+    rows: list[dict[str, Any]]
+    train_rows: list[dict[str, Any]]
+    short_rows: list[dict[str, Any]]
+    config_sha256: str
+
+    @property
+    def name(self) -> str:
+        """``<experiment>/<run folder>``, which says where the run lies without naming a machine."""
+        return f"{self.path.resolve().parent.name}/{self.path.resolve().name}"
+
+
+def read_run(folder: Path) -> Run:
+    """Read the folder of a finished run.
+
+    Raises DataError naming the file, and the line and key where one is missing or of a wrong type.
+    """
+    if not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder} is not a run folder: it has no config.yaml")
+    if not (folder / "finished").is_file():
+        raise DataError(
+            f"{folder} holds a run that is not finished; wait for it, run it again or leave it out"
+        )
+    metrics = read_rows(folder / "metrics.jsonl")
+    for number, row in enumerate(metrics, start=1):
+        where = f"{folder / 'metrics.jsonl'}:{number}"
+        _need(row, METRICS_ROW, where)
+        _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
+    return Run(
+        path=folder,
+        config=_mapping(folder / "config.yaml", CONFIG),
+        summary=_mapping(folder / "summary.json", SUMMARY),
+        environment=_mapping(folder / "environment.json", ENVIRONMENT),
+        rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl"),
+        train_rows=[row for row in metrics if row["kind"] == "train"],
+        short_rows=[row for row in metrics if row["kind"] == "evaluation"],
+        config_sha256=(folder / "finished").read_text().strip(),
+    )
+
+
+def _evaluation_rows(path: Path) -> list[dict[str, Any]]:
+    rows = read_rows(path)
+    if not any(row.get("protocol") == "suffix" for row in rows):
+        raise DataError(f"{path}: no row of protocol 'suffix'")
+    for number, row in enumerate(rows, start=1):
+        _need(row, ROW, f"{path}:{number}")
+        _need(row, ROW_OF_PROTOCOL.get(row["protocol"], {}), f"{path}:{number}")
+        if row["defined"]:
+            _need(row, {"loss": NUMBER}, f"{path}:{number}")
+    return rows
+
+
+def _mapping(path: Path, needed: Kinds) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); the run folder is damaged") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: holds {type(found).__name__} instead of keys and values")
+    _need(found, needed, str(path))
+    return found
+
+
+def _need(found: Mapping[str, Any], needed: Kinds, where: str) -> None:
+    """Refuse a mapping that lacks a needed key or holds another type under it."""
+    for key, kinds in needed.items():
+        value: Any = found
+        for name in key.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                raise DataError(
+                    f"{where}: has no `{key}`; the run folder is damaged. Restore the file, or "
+                    "delete the folder and run again"
+                )
+            value = value[name]
+        if not isinstance(value, kinds):
+            allowed = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise DataError(
+                f"{where}: `{key}` = {json.dumps(value, default=str)[:80]} must be {allowed}; the "
+                "run folder is damaged. Restore the file, or delete the folder and run again"
+            )
