@@ -42,7 +42,12 @@ def cost_table(study: Study) -> str:
         )
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     body = f'<tbody class="encoding">{rows}</tbody>'
-    return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}</section>"
+    note = (
+        "Speed is of training alone. Memory is the most any rank held until the end of training, "
+        "the short evaluations at every length included. Compare runs of one machine only."
+    )
+    said = f'<div class="notes"><p>{note}</p></div>'
+    return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}{said}</section>"
 
 
 def other_protocols(study: Study) -> str:
