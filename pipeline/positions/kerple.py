@@ -54,6 +54,4 @@ class KerplePosition(Position):
         r1 = F.softplus(raw_r1.float())
         if self.form == "log":
             return -r1 * torch.log1p(F.softplus(raw_r2.float()) * distance)
-        # 0^r2 is 0, but its derivative by r2 is not a number: keep 0 out of the power
-        grown = distance.clamp(min=1).float() ** (2.0 * torch.sigmoid(raw_r2.float()))
-        return -r1 * torch.where(distance > 0, grown, 0.0)
+        return -r1 * distance.float() ** (2.0 * torch.sigmoid(raw_r2.float()))
