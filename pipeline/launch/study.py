@@ -48,10 +48,11 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
     names = [run_name(config, axes) for config in runs]
     if len(set(names)) < len(names):
         raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
-    for config in runs:
+    for config, name in zip(runs, names, strict=True):
         check_one_node(config)
         check_devices(config)
         check_model(config)
+        RunFolder.check(config, name=name)
     prepared = prepare_all(runs)
     folders, began, trained = [], time.monotonic(), 0
     for number, (config, name) in enumerate(zip(runs, names, strict=True), start=1):

@@ -91,6 +91,13 @@ class RunFolder:
         return folder
 
     @classmethod
+    def check(cls, config: Config, *, name: str) -> None:
+        """Refuse what ``create`` would refuse of a folder that exists; nothing is written."""
+        folder = cls(Path(config.runs) / config.experiment / name)
+        if folder.path.exists():
+            folder._check_same_and_finished(config)
+
+    @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run folder, finished or not. Raises ConfigError if ``path`` is not one."""
         folder = cls(path)

@@ -125,6 +125,16 @@ def test_an_unwritable_run_folder_is_refused(
     assert "file" in capsys.readouterr().err
 
 
+def test_a_later_run_that_cannot_start_stops_the_study_before_its_first(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfinished = here / "runs" / "demo" / "t5-L128-s0"
+    unfinished.mkdir(parents=True)
+    assert main(["train", DEMO]) == 2
+    assert "t5-L128-s0 exists but is no run folder" in capsys.readouterr().err
+    assert list((here / "runs" / "demo").iterdir()) == [unfinished]
+
+
 def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(here)]) == 2
     assert "no run folder" in capsys.readouterr().err
