@@ -1,13 +1,14 @@
 """One study: all runs of a configuration and its sweep, one after another, then the report."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline.checkpoint.export import latest_export
 from pipeline.config.compose import load
+from pipeline.config.dotted import dotted
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.launch.checks import (
@@ -86,7 +87,7 @@ def varied_keys(runs: Sequence[Config]) -> list[str]:
     `position` stands for its name; a setting of an encoding, such as `position.base`, is listed
     only where it differs between runs of that same encoding.
     """
-    flat = [_flat(asdict(config)) for config in runs]
+    flat = [dotted(asdict(config)) for config in runs]
     varied = []
     for key in dict.fromkeys(key for one in flat for key in one):
         values: dict[Any, list[Any]] = {}
@@ -96,15 +97,6 @@ def varied_keys(runs: Sequence[Config]) -> list[str]:
         if any(value != group[0] for group in values.values() for value in group):
             varied.append("position" if key == "position.name" else key)
     return varied
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat.update(
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
-    return flat
 
 
 def evaluate_run(path: Path, overrides: Sequence[str]) -> None:

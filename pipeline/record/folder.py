@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose import load
+from pipeline.config.dotted import dotted
 from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, StorageError
@@ -178,22 +179,12 @@ def _living_writer(lock: Path) -> str | None:
 
 def _differing(saved: Config, wanted: Config) -> list[str]:
     """``key is 1 there, 2 here`` for each key that differs; where runs are kept does not count."""
-    there, here = _flat(public(saved)), _flat(public(wanted))
+    there, here = dotted(public(saved)), dotted(public(wanted))
     return [
         f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
         for key in dict.fromkeys([*there, *here])
         if key != "runs" and there.get(key) != here.get(key)
     ]
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _look_up(config: Config, axis: str) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.config.dotted import dotted
 from pipeline.errors import DataError
 from pipeline.report.reading import Run
 
@@ -34,14 +35,9 @@ def check_comparable(runs: Sequence[Run]) -> None:
         _check_rows(runs, field)
 
 
-def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys and values of a configuration, without those that are no treatment."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat.update(flat_settings(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
+    flat = dotted(config)
     return {key: value for key, value in flat.items() if not key.startswith(NOT_A_TREATMENT)}
 
 
