@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.config.durable import sync
 from pipeline.errors import CheckpointError, StorageError
 
 _WEIGHTS, _MANIFEST = "weights.pt", "manifest.json"
@@ -23,14 +24,6 @@ _WEIGHTS, _MANIFEST = "weights.pt", "manifest.json"
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def save_export(
@@ -58,9 +51,9 @@ def save_export(
         }
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
         for path in (partial / _WEIGHTS, partial / _MANIFEST, partial):
-            _sync(path)
+            sync(path)
         os.replace(partial, final)
-        _sync(checkpoints)
+        sync(checkpoints)
     except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
         raise StorageError(f"{final}: could not write the checkpoint: {error}") from error
     return final

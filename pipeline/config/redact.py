@@ -1,10 +1,10 @@
 """What of a configuration is written down: environment references stay references."""
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.durable import write_file
 from pipeline.config.environment import template_holds
 from pipeline.config.schema import Config
 from pipeline.config.strict_yaml import dump
@@ -49,13 +49,8 @@ def save(config: Config, path: Path) -> None:
     Raises StorageError, naming the path, if it cannot be written.
     """
     text = _HEADER + canonical_yaml(config)
-    partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        write_file(path, text.encode())
     except OSError as error:
         raise StorageError(f"{path}: the configuration cannot be written: {error}.") from error
 

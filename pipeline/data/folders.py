@@ -9,17 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.config.durable import sync
 from pipeline.errors import StorageError
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write `content` so that `path` holds all of it or is untouched, whatever happens."""
-    temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
 
 
 @contextmanager
@@ -77,18 +68,10 @@ def _lock(handle: int, folder: Path) -> bool:
 
 
 def _publish(partial: Path, folder: Path) -> None:
-    _sync(partial)
+    sync(partial)
     try:
         os.rename(partial, folder)
     except OSError:
         if not folder.is_dir():  # otherwise another machine was first, with the same content
             raise
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(folder.parent)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from pipeline.config.durable import write_file
 from pipeline.config.schema import DataConfig
-from pipeline.data.folders import building, write_file
+from pipeline.data.folders import building
 from pipeline.data.pack import Pack, PackFacts, PackWriter
 from pipeline.data.readers import Document, read_documents
 from pipeline.data.sources import Source, find_source, source_sha256

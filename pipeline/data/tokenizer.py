@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import sentencepiece
 
-from pipeline.data.folders import write_file
+from pipeline.config.durable import write_file
 from pipeline.errors import DataError
 
 UNKNOWN = 0

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +41,7 @@ class Documents:
         """The first `count` of these documents; None = all."""
         return replace(self, tokens=self.tokens[:count])
 
-    @property
+    @cached_property
     def text_sha256(self) -> str:
         """sha256 of what may be shown and scored: the last `span` + 1 tokens of each document."""
         shown = [document[-self.span - 1 :].tobytes() for document in self.tokens]

@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.config.compose import load
 from pipeline.config.dotted import dotted
+from pipeline.config.durable import write_file
 from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, StorageError
@@ -80,9 +81,10 @@ class RunFolder:
             folder._check_same_and_finished(config)
             return folder
         try:
-            _write(folder._lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
+            holder = {"host": socket.gethostname(), "pid": os.getpid()}
+            write_file(folder._lock, json.dumps(holder).encode())
             save(config, folder.config)
-            _write(folder.environment, json.dumps(environment(), indent=2) + "\n")
+            write_file(folder.environment, (json.dumps(environment(), indent=2) + "\n").encode())
             folder.evaluation.parent.mkdir()
         except BaseException as error:
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -120,7 +122,7 @@ class RunFolder:
         Raises StorageError if the disk refuses.
         """
         try:
-            _write(self._marker, config_hash(load(self.config, [])[0]) + "\n")
+            write_file(self._marker, (config_hash(load(self.config, [])[0]) + "\n").encode())
         except OSError as error:
             raise _not_writable(self.path, error) from error
         self.release()
@@ -204,16 +206,6 @@ def _name_value(value: Any) -> str:
     if re.fullmatch(r"[A-Za-z0-9_.-]{1,24}", text):
         return text
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole or not at all, also after a power cut."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 def _not_writable(path: Path, error: OSError) -> StorageError:

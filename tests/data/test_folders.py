@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.folders import building, write_file
+from pipeline.config.durable import write_file
+from pipeline.data.folders import building
 from pipeline.errors import StorageError
 
 

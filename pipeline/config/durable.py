@@ -1,0 +1,23 @@
+"""Files that are there whole or not at all, also after a power cut."""
+
+import os
+from pathlib import Path
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write `content` so that `path` holds all of it or is untouched, whatever happens."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def sync(path: Path) -> None:
+    """Wait until what `path`, a file or a folder, holds now is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
