@@ -13,6 +13,7 @@ _NAME_WORDS = (
 )
 _PATH = r"[^\x00-\x1f\x7f\ud800-\udfff]{1,4096}"
 _PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
+ATTENTION_PATHS = ("auto", "sdpa", "fold", "far_near", "tile", "flex")
 _LABEL = r"[A-Za-z0-9_.-]{1,128}"
 _LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
 
@@ -43,7 +44,10 @@ class ModelConfig:
     heads: int = _setting(4, low=1, high=1024)
     mlp_width: int = _setting(384, low=1, high=2**18)
     tied_embeddings: bool = _setting(True)
+    attention_window: int | None = _setting(None, low=1, high=2**40)
+    attention_path: str = _setting("auto", choices=ATTENTION_PATHS)
     activation_checkpointing: bool = _setting(False)
+    tiled_mlp: bool = _setting(False)
 
     @property
     def head_width(self) -> int:
@@ -89,6 +93,7 @@ class TrainerConfig:
     processes: int = _setting(2, low=1, high=256)
     nodes: int = _setting(1, low=1, high=2**16)
     sequence_parallel: int = _setting(2, low=1, high=2**16)
+    ring: int = _setting(1, low=1, high=2**16)
     zero_stage: int = _setting(1, choices=(1, 2, 3))
     accelerator: str = _setting("auto", choices=("auto", "cpu", "cuda"))
     precision: str = _setting("fp32", choices=("fp32", "bf16"))

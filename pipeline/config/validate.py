@@ -105,27 +105,60 @@ def _heads(config: Config) -> None:
         "even width",
         fix,
     )
-    divisors = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
+    ring = config.trainer.ring
     _require(
-        model.heads % group == 0,
+        group % ring == 0,
+        config,
+        "trainer.ring",
+        f"`trainer.sequence_parallel` = {group} ranks cannot be parted into {ring} stations",
+        f"Use one of {', '.join(map(str, _divisors(group)))}",
+    )
+    most = model.heads * ring
+    rings = [n for n in _divisors(group) if model.heads % (group // n) == 0]
+    _require(
+        model.heads % (group // ring) == 0,
         config,
         "trainer.sequence_parallel",
-        f"`model.heads` = {model.heads} cannot be shared evenly by {group} ranks",
-        f"Use one of {', '.join(map(str, divisors))}, or a multiple of {group} heads",
+        f"`model.heads` = {model.heads} cannot be shared evenly by {group // ring} ranks "
+        "(`trainer.sequence_parallel` / `trainer.ring`)",
+        f"Use one of {_sharings(config, most)}, `trainer.ring` = "
+        f"{' or '.join(map(str, rings))}, or a multiple of {group // ring} heads",
+    )
+
+
+def _sharings(config: Config, ranks: int) -> str:
+    """The sizes of a sequence group that part so many ranks and the heads evenly."""
+    ring, heads = config.trainer.ring, config.model.heads
+    fit = [n for n in _divisors(ranks) if n % ring == 0 and heads % (n // ring) == 0]
+    return ", ".join(map(str, fit))
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _window(config: Config) -> None:
+    window = config.model.attention_window
+    longest = max(config.train_length, *config.eval_lengths)
+    _require(
+        window is None or window < longest,
+        config,
+        "model.attention_window",
+        f"no sequence is longer than {longest} tokens, so that it would have no effect",
+        f"Use at most {longest - 1}, or null for no window",
     )
 
 
 def _ranks(config: Config) -> None:
     trainer = config.trainer
     group, world = trainer.sequence_parallel, trainer.world
-    divisors = [n for n in range(1, world + 1) if world % n == 0 and config.model.heads % n == 0]
     _require(
         world % group == 0,
         config,
         "trainer.sequence_parallel",
         f"`trainer.processes` * `trainer.nodes` = {world} ranks cannot be parted into groups of "
         f"{group}",
-        f"Use one of {', '.join(map(str, divisors))}, or a multiple of {group} ranks",
+        f"Use one of {_sharings(config, world)}, or a multiple of {group} ranks",
     )
     unit = trainer.data_parallel * trainer.accumulate
     below = max(unit, trainer.batch_sequences // unit * unit)
@@ -216,6 +249,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _position,
     _lengths,
     _heads,
+    _window,
     _ranks,
     _schedule,
     _data,

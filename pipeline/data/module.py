@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, Dataset
 from pipeline.config.schema import Config
 from pipeline.data.sequences import step_indices
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.shard import token_slice
 
 Ids = npt.NDArray[np.int64]
 
@@ -43,7 +42,7 @@ class MicroBatches(Dataset[dict[str, Any]]):
         self.sequences, self.seed = sequences, config.seed
         self.batch, self.accumulate = config.trainer.batch_sequences, config.trainer.accumulate
         self.groups, self.group = mesh.data_parallel, mesh.data_rank
-        self.here = token_slice(sequences.length, mesh.sequence_parallel, mesh.sequence_rank)
+        self.here = mesh.tokens(sequences.length)
         self.total = config.trainer.max_steps * self.accumulate
 
     def __len__(self) -> int:
@@ -53,10 +52,12 @@ class MicroBatches(Dataset[dict[str, Any]]):
         step, part = divmod(number, self.accumulate)
         indices = step_indices(self.seed, step, self.batch, len(self.sequences))
         share = indices.reshape(self.accumulate, self.groups, -1)[part, self.group]
-        rows = [self.sequences.read(int(i), self.here.start, self.here.stop) for i in share]
+        length, every = self.sequences.length, self.here.step
+        start, stop = min(self.here.start, length), min(self.here.stop, length)
+        rows = [self.sequences.read(int(i), start, stop) for i in share]
         return {
-            "tokens": torch.from_numpy(np.stack([inputs for inputs, _ in rows])),
-            "labels": torch.from_numpy(np.stack([labels for _, labels in rows])),
+            "tokens": torch.from_numpy(np.stack([inputs[::every] for inputs, _ in rows])),
+            "labels": torch.from_numpy(np.stack([labels[::every] for _, labels in rows])),
             "step": step,
             "step_tokens": sum(self.sequences.target_count(int(i)) for i in indices),
         }

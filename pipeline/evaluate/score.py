@@ -94,7 +94,7 @@ class Scorer:
         here = self.exchange.tokens(length)
         ids = torch.arange(length, device=self.device)[None]
         nats: torch.Tensor = self.decoder(
-            torch.from_numpy(shown[:, here.start : here.stop]).to(self.device),
+            torch.from_numpy(shown[:, :length][:, here]).to(self.device),
             torch.from_numpy(labels[:, here]).to(self.device),
             ids,
             self.exchange,
@@ -110,11 +110,10 @@ class Scorer:
         times: torch.Tensor,
     ) -> None:
         """Put this rank's scored values of one window where they belong in the whole."""
-        here = self.exchange.tokens(window.length)
-        first = max(here.start, window.length - window.scored)
-        if first >= here.stop:
-            return
-        begin = start + first - (window.length - window.scored)
-        end = begin + here.stop - first
-        nats[begin:end] = row[first - here.start :].double()
-        times[begin:end] += 1
+        here = range(window.length)[self.exchange.tokens(window.length)]
+        scored = window.length - window.scored
+        held = [(at, place - scored) for at, place in enumerate(here) if place >= scored]
+        if held:
+            own, whole = (torch.tensor(x, device=row.device) for x in zip(*held, strict=True))
+            nats[start + whole] = row[own].double()
+            times[start + whole] += 1

@@ -13,7 +13,9 @@ from pipeline.data.sequences import Sequences
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate.documents import documents_for
 from pipeline.model.decoder import Decoder, parameter_counts
+from pipeline.model.plan import PRECISIONS, attention_path
 from pipeline.record.folder import RunFolder
+from pipeline.training.fit import on_gpu
 
 
 def say(message: str) -> None:
@@ -28,7 +30,7 @@ def check_model(config: Config) -> tuple[int, int]:
         ConfigError: the encoding refuses its settings, the sizes, or the train length.
     """
     with torch.device("meta"):
-        decoder = Decoder(config)
+        decoder = Decoder(config).to(PRECISIONS[config.trainer.precision])
         decoder.position.check_length(config.train_length)
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
@@ -47,6 +49,11 @@ def check_devices(config: Config) -> None:
         ConfigError: there is no GPU, or fewer than trainer.processes.
     """
     wanted, here = config.trainer.accelerator, torch.cuda.is_available()
+    if config.model.attention_path == "flex" and not on_gpu(config):
+        raise ConfigError(
+            "model.attention_path=flex: FlexAttention has no gradient on CPU; use auto, or train "
+            "on a GPU (trainer.accelerator)"
+        )
     held = torch.cuda.device_count()
     if wanted == "cuda" and not here:
         raise ConfigError(
@@ -89,7 +96,8 @@ def describe(config: Config) -> str:
         f"{config.position['name']}: {parameters:,} parameters ({own:,} of the encoding), "
         f"{trainer.max_steps} steps, {tokens:,} tokens, {trainer.world} ranks "
         f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel), "
-        f"ZeRO {trainer.zero_stage}, {trainer.precision}"
+        f"ZeRO {trainer.zero_stage}, {trainer.precision}, attention by "
+        f"{attention_path(config, 'cuda' if on_gpu(config) else 'cpu', config.train_length)}"
     )
 
 

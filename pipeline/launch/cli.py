@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     report.add_argument("--out", type=Path, default=Path("report"), help="default: report")
     report.set_defaults(command=_report)
+    _benched(commands.add_parser("bench", help="time and memory, also beside other libraries"))
     positions = commands.add_parser("positions", help="the position encodings and their facts")
     positions.add_argument("--json", action="store_true", help="one JSON object per encoding")
     positions.set_defaults(command=_positions)
@@ -71,6 +72,24 @@ def _configured(parser: argparse.ArgumentParser) -> None:
         "--task", type=int, metavar="N", help="run only run N of the sweep (from 0)"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+
+
+def _benched(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="settings on top of configs/bench.yaml"
+    )
+    for name, default, meaning in (
+        ("positions", "rope,alibi,t5", "encodings"),
+        ("lengths", "1024,2048", "tokens of the sequence"),
+        ("measure", "attention,step", "attention, step"),
+        ("against", "", "other libraries: hf, litgpt, x-transformers; they need the extra bench"),
+    ):
+        parser.add_argument(
+            f"--{name}", default=default, metavar="A,B", help=f"{meaning} (default: {default})"
+        )
+    parser.add_argument("--repeats", type=int, default=3, help="timed rounds (default: 3)")
+    parser.add_argument("--out", type=Path, help="default: runs/bench/<time>")
+    parser.set_defaults(command=_bench)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -127,6 +146,20 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _bench(arguments: argparse.Namespace) -> int:
+    from pipeline.bench.options import read_options
+    from pipeline.bench.run import bench
+    from pipeline.launch.checks import check_devices, check_model
+
+    asked = {k: v for k, v in vars(arguments).items() if k not in ("command", "overrides")}
+    options = read_options(arguments.overrides, **asked)
+    for config in options.configs.values():
+        check_devices(config)
+        check_model(config)
+    bench(options)
+    return 0
+
+
 def _positions(arguments: argparse.Namespace) -> int:
     from pipeline.positions.registry import facts_of, names
 
@@ -139,5 +172,6 @@ def _positions(arguments: argparse.Namespace) -> int:
         print(facts["name"])
         for key, value in facts.items():
             if key != "name":
-                print(f"    {key.replace('_', ' ')}: {value}")
+                shown = ", ".join(value) if isinstance(value, tuple) else value
+                print(f"    {key.replace('_', ' ')}: {shown}")
     return 0

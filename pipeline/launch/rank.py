@@ -35,9 +35,10 @@ from pipeline.launch.ranks import (
     threads_per_rank,
 )
 from pipeline.model.decoder import Decoder, load_weights
+from pipeline.model.plan import attention_path
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.reduce import world_max
-from pipeline.parallel.ulysses import exchange_for
+from pipeline.parallel.ring import exchange_for
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog
 from pipeline.record.progress import progress_bar
@@ -97,7 +98,7 @@ def evaluate(
     decoder = Decoder(config)
     load_weights(decoder, weights)
     decoder.to(device)
-    mesh = build_mesh(config.trainer.sequence_parallel)
+    mesh = build_mesh(config.trainer.sequence_parallel, config.trainer.ring)
     documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
     total = sum(w.length for step in plan(config, documents) for w in step.windows)
     bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
@@ -187,6 +188,9 @@ def _write_summary(
         "train_length": config.train_length,
         "parameters": fitted.parameters,
         "position_parameters": fitted.position_parameters,
+        "attention_path": attention_path(
+            config, "cuda" if on_gpu(config) else "cpu", config.train_length
+        ),
         "tokens": fitted.tokens,
         "tokens_per_second": fitted.tokens / max(fitted.train_seconds, 1e-9),
         "peak_memory_bytes": memory,

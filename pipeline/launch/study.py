@@ -33,6 +33,8 @@ RETESTABLE = (
     "trainer.processes",
     "trainer.nodes",
     "trainer.sequence_parallel",
+    "trainer.ring",
+    "model.attention_path",
     "trainer.accelerator",
     "trainer.threads",
 )

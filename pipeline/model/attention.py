@@ -1,27 +1,115 @@
-"""Causal attention out = softmax(q k^T / sqrt(d) + bias) v, in memory linear in the length.
+"""Causal attention under any scores, in memory linear in the length; never an S x S matrix.
 
-Two paths, both exact: `sdpa`, torch's fused kernel, when the encoding adds nothing to the scores;
-`tile` (`pipeline.model.tile`), when it adds a bias that is a function of distance, given as a
-table. Never an S x S mask. (torch itself leaves its fused kernel for a quadratic one at odd head
-widths: keep the head width a multiple of 8.)
+| path       | serves                                                                      |
+|------------|-----------------------------------------------------------------------------|
+| `sdpa`     | plain products of q and k: torch's fused kernel                             |
+| `fold`     | scores that an encoding rewrites as plain products of wider q and k         |
+| `far_near` | tables by distance that end in a constant: fused kernel plus a near band    |
+| `tile`     | everything                                                                  |
+| `flex`     | biases by distance and windows, compiled; forward only on CPU               |
+
+All are exact and tested against the same slow loops. (torch leaves its fused kernel for a
+quadratic one at odd head widths: keep the head width a multiple of 8.)
 """
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.tile import tiled_attention
+from pipeline.errors import ConfigError
+from pipeline.model.exchange import Exchange
+from pipeline.model.far_near import FarNearKernel, serves_far_near
+from pipeline.model.flash import FlashKernel
+from pipeline.model.flex import compiled, flex, serves_flex
+from pipeline.model.kernel import Kernel, run
+from pipeline.model.tile import TileKernel
+from pipeline.positions.scores import Scores
+
+AUTO = "auto"
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "sdpa": FlashKernel,
+    "far_near": FarNearKernel,
+    "tile": TileKernel,
+}
+# sequences at least this many times as long as the near band are faster by far_near (measured)
+FAR_PER_NEAR = 64
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None = None) -> Tensor:
-    """Causal attention over whole sequences.
+def paths(scores: Scores, device: str) -> list[str]:
+    """The paths that compute these scores on a device type (`cpu`, `cuda`); `tile` always does."""
+    found = ["tile"]
+    if scores.plain:
+        found.append("sdpa")
+    if scores.folded is not None:
+        found.append("fold")
+    if serves_far_near(scores):
+        found.append("far_near")
+    if serves_flex(scores) and device != "cpu":
+        found.append("flex")
+    return found
 
-    Args:
-        q, k, v: [B,h,S,d].
-        table: [h,S] fp32 bias by distance i - j, added after the 1/sqrt(d) scale, or None.
 
-    Returns:
-        [B,h,S,d], in the precision of `v`.
+def choose(scores: Scores, length: int, device: str) -> str:
+    """The path taken for `length` tokens when none is asked for."""
+    possible = paths(scores, device)
+    if "sdpa" in possible:
+        return "sdpa"
+    if "fold" in possible and device == "cuda":
+        return "fold"
+    if "far_near" in possible:
+        assert scores.constant_from is not None
+        if device == "cuda" or length >= FAR_PER_NEAR * scores.constant_from:
+            return "far_near"
+    return "tile"
+
+
+def attention(
+    scores: Scores, v: Tensor, path: str = AUTO, exchange: Exchange | None = None
+) -> Tensor:
+    """Causal attention: v [B,h,A,d] of the tokens at hand -> [B,h,A,d] in the precision of v.
+
+    `exchange` reaches the keys of other ranks; None = this rank has them all.
+
+    Raises:
+        ConfigError: `path` does not serve these scores.
     """
-    if table is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return tiled_attention(q, k, v, table)
+    device, length = v.device.type, v.shape[2]
+    ring = (exchange or Exchange()).kernel(partial(kernel, path=path))
+    possible = paths(scores, device)
+    if ring is not None:
+        possible = [name for name in possible if name in KERNELS]
+    if path not in (AUTO, *possible):
+        raise ConfigError(
+            f"model.attention_path={path!r} does not serve this position encoding on {device} "
+            f"({v.dtype}{'' if ring is None else ', ring'}); use auto, {', '.join(possible)}"
+        )
+    if ring is not None:
+        return run(ring, scores, v)
+    if path == AUTO:
+        path = choose(scores, length, device)
+    if path == "flex" and not v.is_meta:
+        return flex(scores, v, compiled())
+    if path == "fold":
+        assert scores.folded is not None
+        return sdpa(*scores.folded(), v, scores.scale)
+    if path == "sdpa":
+        return sdpa(*scores.pairs[0], v, scores.scale)
+    return run(kernel(scores, length, path), scores, v)
+
+
+def kernel(scores: Scores, length: int, path: str = AUTO) -> Kernel:
+    """The kernel for scores over `length` tokens, by the fastest path or the one asked for."""
+    if path == AUTO:
+        path = choose(replace(scores, folded=None), length, scores.ids_q.device.type)
+    return KERNELS[path]()
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """torch's kernel, q, k [B,h,S,E], v [B,h,S,d]; it is fused only if E = d, so v is padded."""
+    wide, width = q.shape[-1], v.shape[-1]
+    padded = F.pad(v, (0, wide - width)) if wide != width else v
+    out = F.scaled_dot_product_attention(q, k, padded, is_causal=True, scale=scale)
+    return out[..., :width]

@@ -36,10 +36,7 @@ class Decoder(nn.Module):
         self.checkpointing = model.activation_checkpointing
         self.embedding = nn.Embedding(config.data.vocab, model.width)
         nn.init.normal_(self.embedding.weight, 0.0, model.width**-0.5)
-        self.blocks = nn.ModuleList(
-            Block(model.width, model.heads, model.mlp_width, layer, model.layers)
-            for layer in range(model.layers)
-        )
+        self.blocks = nn.ModuleList(Block(model, layer) for layer in range(model.layers))
         self.norm = RMSNorm(model.width)
         weight: nn.Parameter = self.embedding.weight  # type: ignore[assignment]
         if not model.tied_embeddings:

@@ -1,14 +1,19 @@
-"""How attention trades a shard of the tokens for a shard of the heads; on one rank, nothing."""
+"""How attention reaches the tokens that other ranks hold; on one rank, nothing."""
+
+from collections.abc import Callable
 
 from torch import Tensor
+
+from pipeline.model.kernel import Kernel
+from pipeline.positions.scores import Scores
 
 
 class Exchange:
     """The whole sequence on one rank: every head, every token.
 
-    `pipeline.parallel.ulysses` overrides all four methods for a sequence group. Legend: B batch,
-    T tokens held by this rank, S whole sequence, H all heads, h heads held by this rank, E any
-    width per head.
+    `pipeline.parallel.ulysses` and `pipeline.parallel.ring` override the methods for a sequence
+    group. Legend: B batch, T tokens held by this rank, S whole sequence, A tokens this rank
+    attends with, H all heads, h heads it attends with, E any width per head.
     """
 
     def heads(self, heads: int) -> range:
@@ -19,10 +24,21 @@ class Exchange:
         """The part of a sequence of `length` tokens that this rank holds."""
         return slice(0, length)
 
+    def attended(self, length: int) -> slice:
+        """The A tokens whose queries this rank answers, of a sequence of `length` tokens."""
+        return slice(0, length)
+
     def to_heads(self, x: Tensor, length: int) -> Tensor:
-        """x [B,T,H,E], `length` = S -> [B,S,h,E]."""
+        """x [B,T,H,E], `length` = S -> [B,A,h,E]."""
         return x
 
     def to_tokens(self, x: Tensor) -> Tensor:
-        """x [B,S,h,E] -> [B,T,H,E]."""
+        """x [B,A,h,E] -> [B,T,H,E]."""
         return x
+
+    def kernel(self, local: Callable[[Scores, int], Kernel]) -> Kernel | None:
+        """The kernel that fetches the keys of other ranks; None if this rank has them all.
+
+        `local` gives the kernel for scores over so many tokens at hand.
+        """
+        return None

@@ -1,131 +1,227 @@
-"""The tile path: attention with a bias by distance, forward and backward in tiles.
+"""The tile path: any scores, forward and backward in tiles, in memory linear in the length.
 
-S_ij = q_i . k_j / sqrt(d) + table[h, i - j] for j <= i; out_i = sum_j softmax_j(S_ij) v_j.
+Scores are in base 2 (exp2 of a very negative number is fast where exp is not) and fp32. Rows are
+reversed (`pipeline.model.distance` says why); minus infinity beyond distance 0 in the vector of
+biases is the causal mask, and beyond the window the mask of the window. Tiles of a row block run
+from the diagonal back, so that from the first one on every row has a finite score. Online softmax
+as in Milakov and Gimelshein 2018, arXiv 1805.02867; recomputed backward as in Dao et al. 2022,
+arXiv 2205.14135.
 
-Legend: G = B h slices, S sequence, d head width, I query rows and J key columns of one tile, B
-batch. Two choices make it as fast as the arithmetic allows. Query rows are reversed, r = S - 1 - i:
-then the bias of a tile, a function of r + j, is a Hankel view (strides 1, 1) of one 2S vector, with
-no copy, and minus infinity beyond distance 0 in that vector is the causal mask. Scores are in base
-2: exp2 of a very negative number is fast where exp is not. Online softmax as in Milakov and
-Gimelshein 2018, arXiv 1805.02867; recomputed backward as in Dao et al. 2022, arXiv 2205.14135.
+Legend: G = B h slices, S sequence, E width of q and k, d width of v, I query rows and J key
+columns of one tile, B batch.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-ROWS, COLUMNS = 256, 512
+from pipeline.model.distance import (
+    DistanceTable,
+    Spread,
+    Tile,
+    fold_tail,
+    hankel,
+    hankel_view,
+)
+from pipeline.model.kernel import Gradients, Wanted
+from pipeline.positions.scores import Scores
+
 _LOG2E = math.log2(math.e)
 
 
-def tiled_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-    """q, k, v [B,h,S,d], table [h,S] fp32 by distance -> [B,h,S,d]; gradients for all four."""
-    out: Tensor = _Tiled.apply(q, k, v, table)
-    return out
-
-
-def _hankel(table: Tensor, batch: int) -> Tensor:
-    """table [h,S] -> [B h, 2S]: entry r + j holds the bias of row r, column j in base 2, and minus
-    infinity where j > i."""
-    ahead = torch.full_like(table, -math.inf)
-    return torch.cat([table.flip(-1) * _LOG2E, ahead], dim=-1).repeat(batch, 1)
-
-
-def _tiles(length: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-    """Query ranges [i0, i1) with the key ranges [j0, j1) that their last row can see."""
-    for i0 in range(0, length, ROWS):
-        i1 = min(length, i0 + ROWS)
-        yield i0, i1, [(j0, min(i1, j0 + COLUMNS)) for j0 in range(0, i1, COLUMNS)]
-
-
-def _scores(hankel: Tensor, q: Tensor, k: Tensor, start: int) -> Tensor:
-    """Scores of one tile in base 2: q [G,I,d] scaled, k [G,J,d], `start` = least r + j."""
-    bias = hankel.as_strided(
-        (q.shape[0], q.shape[1], k.shape[1]),
-        (hankel.shape[1], 1, 1),
-        hankel.storage_offset() + start,
-    )
-    return torch.baddbmm(bias, q, k.transpose(1, 2))
-
-
-def _slices(x: Tensor) -> Tensor:
-    """[B,h,S,d] -> [G,S,d] fp32."""
+def slices(x: Tensor) -> Tensor:
+    """[B,h,S,E] -> [G,S,E] fp32."""
     return x.reshape(-1, *x.shape[2:]).float()
 
 
-class _Tiled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        batch, _, length, width = q.shape
-        rows = _slices(q).flip(1) * (_LOG2E / math.sqrt(width))
-        keys, values, hankel = _slices(k), _slices(v), _hankel(table.float(), batch)
-        out, lse = torch.empty_like(values), values.new_empty(*values.shape[:2], 1)
-        for i0, i1, columns in _tiles(length):
-            here = slice(length - i1, length - i0)
-            best = values.new_full((values.shape[0], i1 - i0, 1), -math.inf)
-            mass, mixed = torch.zeros_like(best), torch.zeros_like(values[:, i0:i1])
-            for j0, j1 in columns:
-                tile = _scores(hankel, rows[:, here], keys[:, j0:j1], length - i1 + j0)
-                top = torch.maximum(best, tile.amax(-1, keepdim=True))
-                tile.sub_(top).exp2_()
+class TileKernel:
+    """See `pipeline.model.kernel.Kernel`."""
+
+    def forward(self, scores: Scores, v: Tensor) -> tuple[Tensor, Tensor]:
+        """v [B,h,S,d] -> out [B,h,S,d], lse [B,h,S] fp32."""
+        return TilePass(scores, v).forward()
+
+    def backward(
+        self, scores: Scores, v: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, wanted: Wanted
+    ) -> tuple[Tensor, Gradients]:
+        """Gradients of v and of `scores.tensors()`."""
+        done = TilePass(scores, v)
+        d_v = done.backward(out, lse, d_out, wanted)
+        return d_v, done.gradients
+
+
+class TilePass:
+    """One pass over the tiles of one layer.
+
+    With `sums`, a backward pass also fills `row_sums` and `mass` [B,h,S]: sums over the keys of
+    the scores' gradient and of the attention weights.
+    """
+
+    def __init__(self, scores: Scores, v: Tensor, sums: bool = False) -> None:
+        self.scores, self.v, self.sums = scores, v, sums
+        self.batch, self.heads, self.length, _ = v.shape
+        # relative vectors cost an I x (I + J) product per tile: few rows, many columns
+        self.rows, self.columns = (256, 512) if scores.keys is None else (128, 1024)
+        table = scores.table
+        if table is not None:
+            table = table.float().repeat(self.batch, 1) * _LOG2E
+        self.values = slices(v)
+        self.bias = hankel(table, self.length, scores.window, self.values)
+        unit = scores.scale * _LOG2E
+        self.pairs = [(slices(q).flip(1) * unit, slices(k)) for q, k in scores.pairs]
+        shape = (self.batch, self.length, self.rows + self.columns)
+        self.relative: DistanceTable | None = None
+        if scores.keys is not None:
+            assert scores.queries is not None
+            self.relative = DistanceTable(scores.keys, *shape)
+            self.queries = slices(scores.queries).flip(1) * unit
+        self.added: DistanceTable | None = None
+        if scores.values is not None:
+            self.added = DistanceTable(scores.values, *shape)
+        self.ids_q = scores.ids_q.flip(0)
+        self.row_sums, self.mass = self.values.new_zeros(2, *self.values.shape[:2])
+        self.gradients: Gradients = ()
+
+    def tiles(self) -> Iterator[list[Tile]]:
+        """Of each row block the tiles that it sees, from the diagonal back."""
+        for i0 in range(0, self.length, self.rows):
+            i1 = min(self.length, i0 + self.rows)
+            first = 0 if self.scores.window is None else max(0, i0 - self.scores.window + 1)
+            ends = range(i1, first, -self.columns)
+            yield [Tile(self.length, i0, i1, max(first, j1 - self.columns), j1) for j1 in ends]
+
+    def branches(self, tile: Tile) -> list[tuple[int, Tensor | None]]:
+        """The branches that a tile needs, each with where it holds, [I,J]; None = everywhere."""
+        if self.scores.select is None:
+            return [(0, None)]
+        chosen = self.scores.select(self.ids_q[tile.rows], self.scores.ids_k[tile.columns])
+        # on the meta device there are no values to look at
+        least, most = (0, len(self.pairs) - 1) if chosen.is_meta else map(int, chosen.aminmax())
+        if least == most:
+            return [(least, None)]
+        return [(b, chosen == b) for b in range(least, most + 1)]
+
+    def score(self, tile: Tile) -> Tensor:
+        """Scores of one tile in base 2, [G,I,J]."""
+        bias = hankel_view(self.bias, tile, len(self.values))
+        score: Tensor | None = None
+        for branch, where in self.branches(tile):
+            q, k = self.pairs[branch]
+            own = torch.baddbmm(bias, q[:, tile.rows], k[:, tile.columns].transpose(1, 2))
+            score = own if score is None else torch.where(where, own, score)  # type: ignore
+        assert score is not None
+        if self.relative is not None:
+            score.add_(self.relative.product(self.queries[:, tile.rows], tile))
+        if self.scores.bias is not None:
+            ids = self.ids_q[tile.rows], self.scores.ids_k[tile.columns]
+            score.unflatten(0, (self.batch, -1)).add_(self.scores.bias(*ids), alpha=_LOG2E)
+        return score
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """out [B,h,S,d] and lse [B,h,S]."""
+        out, lse = torch.empty_like(self.values), self.values.new_empty(*self.values.shape[:2], 1)
+        for tiles in self.tiles():
+            here = tiles[0].rows
+            best = self.values.new_full((len(self.values), here.stop - here.start, 1), -math.inf)
+            mass, mixed = torch.zeros_like(best), torch.zeros_like(self.values[:, here])
+            for tile in tiles:
+                weight = self.score(tile)
+                top = torch.maximum(best, weight.amax(-1, keepdim=True))
+                weight.sub_(top).exp2_()
                 kept = (best - top).exp2_()
-                mass.mul_(kept).add_(tile.sum(-1, keepdim=True))
-                mixed.mul_(kept).baddbmm_(tile, values[:, j0:j1])
+                mass.mul_(kept).add_(weight.sum(-1, keepdim=True))
+                mixed.mul_(kept).baddbmm_(weight, self.values[:, tile.columns])
+                if self.added is not None:
+                    mixed.add_(self.added.mix(Spread(weight), tile))
                 best = top
             out[:, here] = mixed.div_(mass)
-            lse[:, here] = best.add_(mass.log2_())
-        result = out.flip(1).view_as(v).to(v.dtype)
-        ctx.save_for_backward(q, k, v, table, result, lse)
-        return result
+            lse[:, here] = best.add_(mass.log2_()).div_(_LOG2E)
+        shape = self.v.shape
+        return out.flip(1).view(shape).to(self.v.dtype), lse.flip(1).view(shape[:3])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        q, k, v, table, result, lse = ctx.saved_tensors
-        batch, heads, length, width = q.shape
-        scale = 1.0 / math.sqrt(width)
-        rows, keys, values = _slices(q).flip(1), _slices(k), _slices(v)
-        hankel, slope = _hankel(table.float(), batch), _slices(grad).flip(1)
+    def backward(self, out: Tensor, lse: Tensor, d_out: Tensor, wanted: Wanted) -> Tensor:
+        """out, d_out [B,h,S,d], lse [B,h,S] of whole rows -> gradient of v; fills `gradients`."""
+        slope = slices(d_out).flip(1)
+        lse = lse.reshape(-1, self.length, 1).flip(1) * _LOG2E
         # sum_j P_ij dP_ij = out_i . dout_i, the term softmax's backward subtracts from every dP_ij
-        pull = (slope * _slices(result).flip(1)).sum(-1, keepdim=True)
-        d_rows, d_keys, d_values = (torch.zeros_like(x) for x in (rows, keys, values))
-        d_hankel = torch.zeros_like(hankel) if ctx.needs_input_grad[3] else None
-        for i0, i1, columns in _tiles(length):
-            here = slice(length - i1, length - i0)
-            scaled = rows[:, here] * (scale * _LOG2E)
-            for j0, j1 in columns:
-                start = length - i1 + j0
-                weight = _scores(hankel, scaled, keys[:, j0:j1], start)
-                weight.sub_(lse[:, here]).exp2_()
-                d_values[:, j0:j1].baddbmm_(weight.transpose(1, 2), slope[:, here])
-                d_tile = torch.bmm(slope[:, here], values[:, j0:j1].transpose(1, 2))
-                d_tile.sub_(pull[:, here]).mul_(weight)
-                d_rows[:, here].baddbmm_(d_tile, keys[:, j0:j1], alpha=scale)
-                d_keys[:, j0:j1].baddbmm_(d_tile.transpose(1, 2), rows[:, here], alpha=scale)
-                if d_hankel is not None:
-                    d_hankel[:, start : start + (i1 - i0) + (j1 - j0)] += _antidiagonals(d_tile)
-        d_table = None
-        if d_hankel is not None:
-            d_table = d_hankel[:, :length].flip(-1).view(batch, heads, length).sum(0)
-        return (
-            d_rows.flip(1).view_as(q).to(q.dtype),
-            d_keys.view_as(k).to(k.dtype),
-            d_values.view_as(v).to(v.dtype),
-            d_table,
-        )
+        pull = (slope * slices(out).flip(1)).sum(-1, keepdim=True)
+        self._start_gradients(wanted)
+        d_values = torch.zeros_like(self.values)
+        for tiles in self.tiles():
+            here = tiles[0].rows
+            for tile in tiles:
+                weight = self.score(tile).sub_(lse[:, here]).exp2_()
+                d_values[:, tile.columns].baddbmm_(weight.transpose(1, 2), slope[:, here])
+                d_score = torch.bmm(slope[:, here], self.values[:, tile.columns].transpose(1, 2))
+                if self.added is not None:
+                    d_score.add_(self.added.product(slope[:, here], tile))
+                    self.added.collect(Spread(weight), slope[:, here], tile)
+                d_score.sub_(pull[:, here]).mul_(weight)
+                self._collect(Spread(d_score), tile)
+                if self.sums:
+                    self.row_sums[:, here] += d_score.sum(-1)
+                    self.mass[:, here] += weight.sum(-1)
+        self.gradients = self._finish()
+        rows = self.v.shape[:3]
+        self.row_sums, self.mass = (x.flip(1).view(rows) for x in (self.row_sums, self.mass))
+        return d_values.view(self.v.shape).to(self.v.dtype)
 
+    def _start_gradients(self, wanted: Wanted) -> None:
+        zeros = torch.zeros_like
+        self.d_pairs = [(zeros(q), zeros(k)) for q, k in self.pairs]
+        self.d_bias = zeros(self.bias) if wanted[2 * len(self.pairs)] else None
+        self.d_queries = zeros(self.queries) if self.relative is not None else None
+        self.d_parameters = [zeros(p) for p in self.scores.parameters]
 
-def _antidiagonals(tile: Tensor) -> Tensor:
-    """Sums over r + j = const: [G,I,J] -> [G,I+J], the last entry zero.
+    def _collect(self, d_score: Spread, tile: Tile) -> None:
+        """Add what one tile [G,I,J] of the scores' gradient brings to every tensor."""
+        here, there, scale = tile.rows, tile.columns, self.scores.scale
+        for branch, where in self.branches(tile):
+            own = d_score.tile if where is None else d_score.tile * where
+            q, k = self.pairs[branch]
+            d_q, d_k = self.d_pairs[branch]
+            d_q[:, here].baddbmm_(own, k[:, there], alpha=scale)
+            # q was multiplied by scale and log2(e) at the start
+            d_k[:, there].baddbmm_(own.transpose(1, 2), q[:, here], alpha=1 / _LOG2E)
+        if self.d_bias is not None:
+            start = tile.length - tile.i1 + tile.j0
+            self.d_bias[:, start : start + tile.span] += d_score.wide.sum(1)
+        if self.relative is not None:
+            assert self.d_queries is not None
+            self.d_queries[:, here].add_(self.relative.mix(d_score, tile), alpha=scale)
+            self.relative.collect(d_score, self.queries[:, here], tile)
+        if self.scores.bias is not None and self.d_parameters:
+            self._collect_bias(d_score.tile, tile)
 
-    Row r is written into a zero buffer shifted by r, then columns are summed.
-    """
-    slices, rows, columns = tile.shape
-    wide = tile.new_zeros(slices, rows, rows + columns)
-    skew = wide.as_strided(tile.shape, (rows * (rows + columns), rows + columns + 1, 1))
-    skew.copy_(tile)
-    return wide.sum(1)
+    def _collect_bias(self, d_score: Tensor, tile: Tile) -> None:
+        assert self.scores.bias is not None
+        with torch.enable_grad():
+            ids = self.ids_q[tile.rows], self.scores.ids_k[tile.columns]
+            bias = self.scores.bias(*ids)
+        d_bias = d_score.unflatten(0, (self.batch, -1)).sum(0)
+        found = torch.autograd.grad(bias, self.scores.parameters, d_bias, allow_unused=True)
+        for total, part in zip(self.d_parameters, found, strict=True):
+            if part is not None:
+                total += part
+
+    def _finish(self) -> Gradients:
+        scores, found = self.scores, []
+        for (q, k), (d_q, d_k) in zip(scores.pairs, self.d_pairs, strict=True):
+            found += [d_q.flip(1).view(q.shape).to(q.dtype), d_k.view(k.shape).to(k.dtype)]
+        table = queries = keys = values = None
+        if self.d_bias is not None:
+            assert scores.table is not None
+            by_distance = self.d_bias[:, : self.length].flip(-1)
+            by_distance = by_distance.view(self.batch, self.heads, self.length).sum(0)
+            table = fold_tail(by_distance, scores.table.shape[1])
+        if self.relative is not None:
+            assert scores.queries is not None and scores.keys is not None
+            assert self.d_queries is not None
+            queries = self.d_queries.flip(1).view(scores.queries.shape).to(scores.queries.dtype)
+            keys = (self.relative.gradient / _LOG2E).to(scores.keys.dtype)
+        if self.added is not None:
+            assert scores.values is not None
+            values = self.added.gradient.to(scores.values.dtype)
+        return (*found, table, queries, keys, values, *self.d_parameters)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pipeline.errors import ConfigError
 from pipeline.model.exchange import Exchange
-from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.shard import token_slice
 
 
@@ -49,8 +48,8 @@ class Ulysses(Exchange):
         """Global indices of the h heads this rank attends with."""
         if heads % self.parts:
             raise ConfigError(
-                f"model.heads={heads} is not divisible by trainer.sequence_parallel={self.parts}; "
-                "every rank of a sequence group attends with the same number of heads"
+                f"model.heads={heads} is not divisible by the {self.parts} ranks that share them "
+                "(trainer.sequence_parallel / trainer.ring); every rank attends with as many heads"
             )
         held = heads // self.parts
         return range(self.part * held, (self.part + 1) * held)
@@ -74,10 +73,5 @@ class Ulysses(Exchange):
         x = F.pad(x, (0, 0, 0, 0, 0, size * self.parts - length))
         x = x.unflatten(1, (self.parts, size)).transpose(0, 1)
         swapped: Tensor = _Swap.apply(x.contiguous(), self.group)
-        here = self.tokens(length)
-        return swapped.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, : here.stop - here.start]
-
-
-def exchange_for(mesh: Mesh) -> Exchange:
-    """The exchange that this rank's decoder needs."""
-    return Exchange() if mesh.group is None else Ulysses(mesh.group)
+        held = len(range(length)[self.tokens(length)])
+        return swapped.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :held]

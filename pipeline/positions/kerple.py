@@ -29,7 +29,7 @@ class KerplePosition(Position):
         source="Chi et al. 2022, arXiv 2205.09921",
         formula="S_ij = q_i.k_j/sqrt(d) - r1 log(1 + r2(i-j)), or - r1(i-j)^r2",
         shift_invariant=True,
-        attention_path="tile",
+        attention_paths=("tile", "flex"),
         extra_parameters="2 * heads * layers",
     )
 

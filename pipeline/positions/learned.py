@@ -18,7 +18,7 @@ class LearnedPosition(Position):
         source="Gehring et al. 2017, arXiv 1705.03122",
         formula="h0_i = sqrt(D)(E[x_i] + P[i])",
         shift_invariant=False,
-        attention_path="sdpa",
+        attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="train_length * width",
     )
 

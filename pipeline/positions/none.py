@@ -13,5 +13,5 @@ class NoPosition(Position):
         source="Haviv et al. 2022, arXiv 2203.16634",
         formula="S_ij = q_i.k_j/sqrt(d)",
         shift_invariant=True,
-        attention_path="sdpa",
+        attention_paths=("sdpa", "tile", "flex"),
     )

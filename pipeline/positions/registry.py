@@ -12,7 +12,7 @@ import pipeline.positions
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Shape
 
-_NOT_ENCODINGS = {"base", "registry"}
+_NOT_ENCODINGS = {"base", "registry", "scores"}
 
 
 def names() -> list[str]:

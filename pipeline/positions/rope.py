@@ -19,7 +19,7 @@ class RotaryPosition(Position):
         source="Su et al. 2021, arXiv 2104.09864",
         formula="S_ij = Re sum_t (q_t k_t*) e^{i(i-j)w_t}/sqrt(d), w_t = base^(-2t/d)",
         shift_invariant=True,
-        attention_path="sdpa",
+        attention_paths=("sdpa", "tile", "flex"),
     )
 
     def __init__(self, shape: Shape, *, base: float = 10000.0) -> None:
@@ -38,12 +38,12 @@ class RotaryPosition(Position):
         d = self.shape.head_width
         pairs = torch.arange(d // 2, device=q.device, dtype=torch.float64)
         angles = ids[:, None, :, None].double() * self.base ** (-2.0 * pairs / d)
-        cos, sin = angles.cos().float(), angles.sin().float()
-        return _rotate(q, cos, sin), _rotate(k, cos, sin)
+        turn = torch.complex(angles.cos().float(), angles.sin().float())
+        return _turned(q, turn), _turned(k, turn)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [B,h,S,d], cos and sin [B,1,S,d/2] -> x with every pair (2t, 2t+1) turned."""
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    return turned.flatten(-2).to(x.dtype)
+def _turned(x: Tensor, turn: Tensor) -> Tensor:
+    """x [B,h,S,d], turn [B,1,S,d/2] of modulus 1 -> x with every pair (2t, 2t+1) turned, as the
+    complex number x_2t + i x_2t+1. The backward pass keeps `turn` alone."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)

@@ -18,7 +18,7 @@ class SandwichPosition(Position):
         source="Chi et al. 2023, arXiv 2212.10356",
         formula="S_ij = q_i.k_j/sqrt(d) + sum_t cos((i-j) 10000^(-2t/w))/ratio_h",
         shift_invariant=True,
-        attention_path="tile",
+        attention_paths=("tile", "flex"),
     )
 
     def __init__(self, shape: Shape, *, dimensions: int = 128) -> None:

@@ -20,7 +20,7 @@ class SinusoidalPosition(Position):
         source="Vaswani et al. 2017, arXiv 1706.03762",
         formula="h0_i = sqrt(D)E[x_i] + [sin(i w_t), cos(i w_t)], w_t = 10000^(-2t/D)",
         shift_invariant=False,
-        attention_path="sdpa",
+        attention_paths=("sdpa", "tile", "flex"),
     )
 
     def __init__(self, shape: Shape) -> None:

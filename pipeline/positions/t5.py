@@ -37,7 +37,7 @@ class T5Position(Position):
         source="Raffel et al. 2020, arXiv 1910.10683",
         formula="S_ij = q_i.k_j/sqrt(d) + b_h[bucket(i-j)]",
         shift_invariant=True,
-        attention_path="tile",
+        attention_paths=("tile", "far_near", "flex"),
         extra_parameters="buckets * heads",
     )
 
@@ -52,6 +52,11 @@ class T5Position(Position):
             )
         self.buckets, self.edges = buckets, bucket_edges(buckets, max_distance)
         self.table = nn.Parameter(torch.empty(buckets, shape.heads).normal_(0.0, 0.02))
+
+    @property
+    def constant_from(self) -> int:
+        """The first distance of the last bucket."""
+        return self.edges[-1]
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Integer distances, any shape, >= 0 -> bucket numbers in 0 .. buckets - 1."""

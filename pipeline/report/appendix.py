@@ -21,8 +21,9 @@ from pipeline.report.reading import Run
 from pipeline.report.table import PROTOCOLS, interval
 
 COST_COLUMNS = (
-    "encoding", "parameters", "of which position", "tokens per second in training",
-    "peak memory of a rank", "time to train", "time to evaluate", "last training loss",
+    "encoding", "parameters", "of which position", "attention path",
+    "tokens per second in training", "peak memory of a rank", "time to train",
+    "time to evaluate", "last training loss",
 )  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def cost_table(study: Study) -> str:
         cells = (
             f"{first['parameters']:,}",
             f"{first['position_parameters']:,}",
+            escape(listed(sorted({run.summary["attention_path"] for run in runs}))),
             short_number(_mean(runs, "tokens_per_second")),
             _bytes(max(run.summary["peak_memory_bytes"] for run in runs)),
             _seconds(_mean(runs, "train_seconds")),
@@ -43,7 +45,8 @@ def cost_table(study: Study) -> str:
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     body = f'<tbody class="encoding">{rows}</tbody>'
     note = (
-        "Speed is of training alone. Memory is the most any rank held until the end of training, "
+        "The attention path is that of training; all paths compute the same. Speed is of training "
+        "alone. Memory is the most any rank held until the end of training, "
         "the short evaluations at every length included. Compare runs of one machine only."
     )
     said = f'<div class="notes"><p>{note}</p></div>'

@@ -19,7 +19,8 @@ LOSS = (int, float, NoneType)
 # What the report takes from each file; a dot leads into a mapping.
 CONFIG: Kinds = {"position.name": (str,), "train_length": (int,), "seed": (int,)}
 SUMMARY: Kinds = {
-    "parameters": (int,), "position_parameters": (int,), "tokens_per_second": NUMBER,
+    "parameters": (int,), "position_parameters": (int,), "attention_path": (str,),
+    "tokens_per_second": NUMBER,
     "peak_memory_bytes": NUMBER, "train_seconds": NUMBER, "evaluate_seconds": NUMBER,
     "final_loss": NUMBER, "corpus_sha256": (str,), "tokenizer_sha256": (str,),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from pipeline.errors import TrainingDiverged
 from pipeline.model.decoder import Decoder
 from pipeline.model.loss import IGNORED
 from pipeline.parallel.reduce import world_sum
-from pipeline.parallel.ulysses import exchange_for
+from pipeline.parallel.ring import exchange_for
 from pipeline.training.optimizer import build_optimizer, learning_rate
 
 

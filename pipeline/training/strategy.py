@@ -43,7 +43,7 @@ class SequenceParallelStrategy(DeepSpeedStrategy):
         import deepspeed
         from deepspeed.accelerator import get_accelerator
 
-        self.sequence_parallel, self.mesh = trainer.sequence_parallel, Mesh()
+        self.parallel, self.mesh = (trainer.sequence_parallel, trainer.ring), Mesh()
         if get_accelerator().device_name() == "cpu":
             # init_distributed would compile a C++ operation that only inference uses
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -66,7 +66,7 @@ class SequenceParallelStrategy(DeepSpeedStrategy):
             reset_seed()
             self.set_world_ranks()
             self._init_deepspeed_distributed()
-        self.mesh = build_mesh(self.sequence_parallel)
+        self.mesh = build_mesh(*self.parallel)
 
     def backward(
         self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any

@@ -50,7 +50,7 @@ def test_includes_stay_in_their_order(write: Write, folder: Path) -> None:
 def test_an_include_is_a_name_in_the_configs(name: str, write: Write) -> None:
     path = write(f"# line 1\ninclude: ['{name}']\n")
     with pytest.raises(
-        ConfigError, match="is not a file in configs/ .*Allowed: base, compare"
+        ConfigError, match="is not a file in configs/ .*Allowed: base, bench, compare"
     ) as e:
         load(path, [])
     assert str(e.value).startswith(f"{path}:2: ")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.config.schema import TrainerConfig
-from pipeline.model import loss
+from pipeline.model import loss, mlp
 from pipeline.training import strategy
 from pipeline.training.fit import fit
 from pipeline.training.module import build_decoder
@@ -78,7 +78,7 @@ def main() -> None:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
     strategy.deepspeed_config = shard_everything
-    loss.TILE = 16  # several tiles, so that recomputation under ZeRO is part of the matrix
+    loss.TILE = mlp.TILE = 16  # several tiles, so that recomputation under ZeRO is tested as well
     out, wanted = Path(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo")
     results = {case_name(c): run(c) for c in cases() + bf16_cases() if wanted in case_name(c)}

@@ -29,7 +29,7 @@ class Plain:
 
 def train(config: Config) -> Plain:
     """SGD with the configured schedule and clipping."""
-    config.model.activation_checkpointing = False
+    config.model.activation_checkpointing = config.model.tiled_mlp = False
     decoder, data = build_decoder(config), ToySequences()
     losses, norms, gradients = [], [], {}
     suffix_losses: dict[tuple[int, int], float | None] = {}

@@ -14,7 +14,7 @@ from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import LENGTH, STEPS, bf16_cases, case_name, cases, toy_config
 
 pytestmark = pytest.mark.distributed
-# a part of the matrix by name; the mutation runner needs one case, not seventy-two
+# a part of the matrix by name; the mutation runner needs one case, not all
 WANTED = os.environ.get("FARSIGHT_MATRIX", "")
 CASES = [case for case in cases() + bf16_cases() if WANTED in case_name(case)]
 
@@ -48,7 +48,10 @@ def test_sharded_training_equals_plain_torch(case: dict[str, Any], sharded: dict
     for name, gradient in reference.gradients.items():
         error = (seen["gradients"][name].view_as(gradient) - gradient).abs().max()
         limit = 1e-5 if exact else 2e-2
-        assert error <= limit * gradient.abs().max(), f"gradient of {name}"
+        size = float(gradient.abs().max())
+        if size < 1e-6 * reference.norms[0]:
+            size = reference.norms[0]  # zero in truth, as of a number added to whole rows: noise
+        assert error <= limit * size, f"gradient of {name}"
     for name, weight in reference.weights.items() if exact else ():
         error = (seen["weights"][name].view_as(weight) - weight).abs().max()
         assert error <= 1e-5 * weight.abs().max(), f"{name} after {STEPS} steps"
@@ -75,5 +78,6 @@ def test_short_evaluations_do_not_depend_on_the_sharding(
 
 
 def test_matrix_is_whole() -> None:
-    assert len(cases()) == 72
+    assert len(cases()) == 72 + 24 + 2
+    assert len({case_name(case) for case in cases()}) == len(cases())
     assert plain("rope").norms[0] > toy_config("rope").optimizer.gradient_clip, "clipping must bite"

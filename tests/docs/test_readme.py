@@ -59,6 +59,11 @@ def test_pipeline_commands_are_understood(
     """Folders that a reader has and this test has not are refused as such, not as usage."""
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command)[3:]
+    if arguments[0] == "bench":
+        # refused after everything else on the line was understood
+        assert main([*arguments, "--repeats", "0"]) == 2
+        assert "--repeats=0" in capsys.readouterr().err
+        return
     if arguments[0] == "prepare":
         arguments[1] = str(ROOT / arguments[1])
     code = main(arguments)
@@ -81,8 +86,9 @@ def test_the_example_encoding_works_from_its_file_alone(
     shape = Shape(width=16, layers=1, heads=2, train_length=8)
     position = registry.build({"name": "logarithmic_example", "start": 2.0}, shape)
     q, k, v = (torch.randn(1, 2, 8, 8, requires_grad=True) for _ in range(3))
-    table = position("distance_table", Site(0, range(2), 8), q.device)
-    attention(q, k, v, table).sum().backward()
+    ids, site = torch.arange(8)[None], Site(0, range(2), 8)
+    position("attend", attention, q, k, v, ids, site).sum().backward()
+    table = position("scores", q, k, ids, site).table
     assert table[1, 3].item() == pytest.approx(-2.0 * math.log(4.0))
     slopes = dict(position.named_parameters())["slopes"]
     assert isinstance(slopes, nn.Parameter) and slopes.grad is not None

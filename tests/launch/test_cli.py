@@ -25,11 +25,14 @@ def test_positions_lists_every_encoding(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["positions", "--json"]) == 0
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["name"] for one in facts] == registry.names()
-    assert {"none", "learned", "sinusoidal", "rope", "alibi", "t5"} <= set(registry.names())
+    assert {"none", "learned", "sinusoidal", "rope", "alibi", "t5", "fire"} <= set(registry.names())
+    assert all(one["attention_paths"][0] in ("sdpa", "tile") for one in facts)
     learned = next(one for one in facts if one["name"] == "learned")
     assert learned["max_length"] == "train_length" and not learned["shift_invariant"]
     assert main(["positions"]) == 0
-    assert "S_ij = q_i.k_j/sqrt(d) - m_h(i-j)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "S_ij = q_i.k_j/sqrt(d) - m_h(i-j)" in printed
+    assert "attention paths: tile, fold, flex" in printed
 
 
 def test_a_dry_run_names_every_run_and_writes_nothing(

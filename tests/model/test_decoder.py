@@ -1,42 +1,20 @@
-"""The decoder's loss against full logits in fp64, and its initial weights."""
+"""The decoder against its fp64 oracle, what it keeps for the backward pass, its initial weights."""
+
+import itertools
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from pipeline.errors import CheckpointError
-from pipeline.model import loss
+from pipeline.model import mlp
 from pipeline.model.decoder import Decoder, load_weights, parameter_counts
-from pipeline.model.loss import IGNORED, Head
 from pipeline.positions import registry
 from pipeline.training.module import build_decoder
-from tests.distributed.toy import POSITIONS, oracle_of, scattered, toy_config
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 30])
-def test_tiled_loss_equals_full_logits(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and both gradients, under a scale that comes later, with ignored labels."""
-    monkeypatch.setattr(loss, "TILE", 8)
-    torch.manual_seed(0)
-    hidden = torch.randn(count, 12, requires_grad=True)
-    head = Head(torch.nn.Parameter(torch.randn(40, 12)))
-    labels = torch.randint(0, 40, (count,))
-    labels[::3] = IGNORED
-    (head(hidden, labels).sum() * 0.37).backward()
-    h, w = hidden.detach().double().requires_grad_(), head.weight.detach().double().requires_grad_()
-    full = F.cross_entropy(h @ w.T, labels, ignore_index=IGNORED, reduction="sum") * 0.37
-    full.backward()
-    for fast, slow in ((hidden.grad, h.grad), (head.weight.grad, w.grad)):
-        assert fast is not None and slow is not None
-        assert (fast - slow).abs().max() <= 1e-5 * max(float(slow.abs().max()), 1.0)
-    with torch.no_grad():
-        values = head(hidden, labels)
-    assert values.sum().item() * 0.37 == pytest.approx(full.item(), rel=1e-5)
-    assert not values[::3].any()
+from tests.distributed.toy import oracle_of, scattered, toy_config
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", registry.names())
 def test_loss_equals_an_fp64_recomputation(position: str, tied: bool) -> None:
     """The whole decoder, written a second time in fp64; weights far from their start."""
     config = toy_config(position)
@@ -50,28 +28,61 @@ def test_loss_equals_an_fp64_recomputation(position: str, tied: bool) -> None:
     assert float(expected.std()) > 0.3, "the weights must matter"
 
 
-def test_checkpointed_blocks_give_the_same_and_keep_less() -> None:
-    config = toy_config("t5")
+def kept_storages(decoder: Decoder, rows: int = 4) -> tuple[torch.Tensor, dict[int, int]]:
+    """The loss of `rows` sequences of 21 tokens, and what its graph keeps besides parameters:
+    bytes of every storage once, by address."""
+    tokens = torch.randint(0, 50, (rows, 22), generator=torch.Generator().manual_seed(4))
+    own = {p.untyped_storage().data_ptr() for p in decoder.parameters()}
+    kept: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.detach())  # held, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = decoder(tokens[:, :-1], tokens[:, 1:], torch.arange(21)[None]).sum()
+    storages = [tensor.untyped_storage() for tensor in kept]
+    return loss, {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in own}
+
+
+@pytest.mark.parametrize("position", ["rope", "t5"])
+def test_recomputation_gives_the_same_and_keeps_less(
+    position: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpointed blocks, bit for bit; a tiled feed-forward part, to the rounding of sums."""
+    monkeypatch.setattr(mlp, "TILE", 16)
+    config = toy_config(position)
     config.model.layers = 8
-    tokens = torch.randint(0, 50, (4, 22), generator=torch.Generator().manual_seed(4))
-    ids = torch.arange(21)[None]
-    kept, results = [], []
-    for checkpointing in (False, True):
-        config.model.activation_checkpointing = checkpointing
+    kept, results = {}, {}
+    for switches in itertools.product((False, True), repeat=2):
+        config.model.activation_checkpointing, config.model.tiled_mlp = switches
         decoder = build_decoder(config)
-        sizes: list[int] = []
-
-        def pack(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
-            sizes.append(tensor.numel())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = decoder(tokens[:, :-1], tokens[:, 1:], ids).sum()
-        kept.append(sum(sizes))
+        loss, storages = kept_storages(decoder)
         loss.backward()
-        results.append([loss.detach(), *(p.grad for p in decoder.parameters())])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    assert kept[1] < 0.3 * kept[0]
+        kept[switches] = sum(storages.values())
+        gradients = [p.grad for p in decoder.parameters() if p.grad is not None]
+        results[switches] = [loss.detach(), *gradients]
+    for (checkpointing, tiled), result in results.items():
+        plain = results[False, tiled]
+        assert all(torch.equal(a, b) for a, b in zip(result, plain, strict=True))
+        for a, b in zip(results[checkpointing, False], result, strict=True):
+            assert (a - b).abs().max() <= 1e-5 * b.abs().max()
+    hidden_layers = 4 * (4 * 21) * config.model.layers * 2 * config.model.mlp_width
+    assert kept[False, False] - kept[False, True] == hidden_layers
+    assert kept[True, False] == kept[True, True] < 0.3 * kept[False, False]
+
+
+def test_a_rope_block_keeps_what_its_backward_pass_needs_and_no_more() -> None:
+    """Per token: two inputs, q, k, v and the attention output of width D each, gate and up of the
+    feed-forward part, one fp32 logsumexp per head; and of all rows together, the angles."""
+    config, rows = toy_config("rope"), 3
+    model = config.model
+    kept = []
+    for model.layers in (1, 2):
+        kept.append(sum(kept_storages(build_decoder(config), rows)[1].values()))
+    floats = 6 * model.width + 2 * model.mlp_width + model.heads
+    angles = 2 * model.head_width // 2
+    assert kept[1] - kept[0] == 4 * 21 * (rows * floats + angles)
 
 
 def test_all_other_weights_start_equal_under_every_encoding() -> None:

@@ -69,8 +69,8 @@ FAULTS = (
     Mutation(
         "rope turns keys the other way",
         "pipeline/positions/rope.py",
-        "_rotate(q, cos, sin), _rotate(k, cos, sin)",
-        "_rotate(q, cos, sin), _rotate(k, cos, -sin)",
+        "_turned(q, turn), _turned(k, turn)",
+        "_turned(q, turn), _turned(k, turn.conj())",
         BATTERY,
     ),
     Mutation(
@@ -89,9 +89,9 @@ FAULTS = (
     ),
     Mutation(
         "queries and keys not rotated",
-        "pipeline/model/block.py",
-        'q, k = position("rotate", q, k, ids, site)',
-        'position("rotate", q, k, ids, site)',
+        "pipeline/positions/base.py",
+        "return (self.rotate(q, k, ids, site),)",
+        "return ((q, k),)",
         DECODER,
     ),
     Mutation(
@@ -111,8 +111,8 @@ FAULTS = (
     Mutation(
         "values rotated",
         "pipeline/model/block.py",
-        "mixed = attention(q, k, v, position",
-        'v = position("rotate", v, v, ids, site)[0]\n        mixed = attention(q, k, v, position',
+        'position("attend", attend, q, k, v, ids',
+        'position("attend", attend, q, k, position("rotate", v, v, ids[:, here], site)[0], ids',
         DECODER,
     ),
     Mutation(
@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Mutation(
         "tiles see the future",
-        "pipeline/model/tile.py",
+        "pipeline/model/distance.py",
         "torch.full_like(table, -math.inf)",
         "torch.full_like(table, 0.0)",
         ATTENTION,
@@ -146,8 +146,8 @@ FAULTS = (
     Mutation(
         "softmax backward without its row term",
         "pipeline/model/tile.py",
-        "d_tile.sub_(pull[:, here]).mul_(weight)",
-        "d_tile.mul_(weight)",
+        "d_score.sub_(pull[:, here]).mul_(weight)",
+        "d_score.mul_(weight)",
         ATTENTION,
     ),
     Mutation(
@@ -168,8 +168,8 @@ FAULTS = (
     Mutation(
         "ignored labels cost something",
         "pipeline/model/loss.py",
-        "ignore_index=IGNORED, reduction",
-        "ignore_index=-1, reduction",
+        "counted = labels != IGNORED",
+        "counted = labels != -1",
         DECODER,
     ),
 )

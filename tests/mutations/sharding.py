@@ -87,8 +87,8 @@ FAULTS = (
     Mutation(
         "each rank reads whole sequences",
         "pipeline/data/module.py",
-        "self.sequences.read(int(i), self.here.start, self.here.stop)",
-        "[x[self.here] for x in self.sequences.read(int(i), 0, self.sequences.length)]",
+        "self.sequences.read(int(i), start, stop)",
+        "[x[start:stop] for x in self.sequences.read(int(i), 0, length)]",
         ORDER,
     ),
     Mutation(

@@ -1,16 +1,23 @@
-"""Causal attention from its definition, in loops and fp64; nothing of the project is used."""
+"""Causal attention from its definition, in fp64; nothing of the project is used.
+
+`attention` in loops, for encodings written out pair by pair; `dense` as one matrix of scores, for
+whatever the fields of `pipeline.positions.scores.Scores` say.
+"""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 Score = Callable[[Tensor, Tensor, int, int, int], Tensor]
+Value = Callable[[int, int, int], Tensor]
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, score: Score) -> Tensor:
-    """q, k, v [B,H,S,d] fp64 -> [B,H,S,d]; `score(q_i, k_j, head, i, j)` is the whole S_ij."""
+def attention(q: Tensor, k: Tensor, v: Tensor, score: Score, value: Value | None = None) -> Tensor:
+    """q, k, v [B,H,S,d] fp64 -> [B,H,S,d]; `score(q_i, k_j, head, i, j)` is the whole S_ij, and
+    `value(head, i, j)` [d] what query i adds to the value of key j."""
     batch, heads, length, _ = q.shape
     out = []
     for b in range(batch):
@@ -18,10 +25,53 @@ def attention(q: Tensor, k: Tensor, v: Tensor, score: Score) -> Tensor:
             for i in range(length):
                 scores = torch.stack([score(q[b, h, i], k[b, h, j], h, i, j) for j in range(i + 1)])
                 weights = (scores - scores.max()).exp()
-                out.append((weights / weights.sum()) @ v[b, h, : i + 1])
+                read = v[b, h, : i + 1]
+                if value is not None:
+                    read = read + torch.stack([value(h, i, j) for j in range(i + 1)])
+                out.append((weights / weights.sum()) @ read)
     return torch.stack(out).view(batch, heads, length, -1)
 
 
 def plain_score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
     """q_i . k_j / sqrt(d)."""
     return (q * k).sum() / math.sqrt(len(q))
+
+
+def dense_scores(scores: Any) -> Tensor:
+    """Every S_ij, [B,h,S,S] fp64; what a query must not see is minus infinity."""
+    ids_q, ids_k = scores.ids_q, scores.ids_k
+    distance = ids_q[:, None] - ids_k
+    total = torch.zeros((), dtype=torch.float64)
+    for branch, (q, k) in enumerate(scores.pairs):
+        products = q.double() @ k.double().mT
+        if scores.select is None:
+            total = products
+        else:
+            total = torch.where(scores.select(ids_q, ids_k) == branch, products, total)
+    if scores.keys is not None:
+        rows = _at(scores.keys, distance)
+        total = total + torch.einsum("bhie,hije->bhij", scores.queries.double(), rows)
+    total = total * scores.scale
+    if scores.table is not None:
+        total = total + _at(scores.table, distance)
+    if scores.bias is not None:
+        total = total + scores.bias(ids_q, ids_k).double()
+    unseen = distance < 0
+    if scores.window is not None:
+        unseen = unseen | (distance >= scores.window)
+    return total.masked_fill(unseen, -math.inf)
+
+
+def dense(scores: Any, v: Tensor) -> Tensor:
+    """v [B,h,S,d] -> attention under these scores, [B,h,S,d] fp64."""
+    weights = dense_scores(scores).softmax(-1)
+    out = weights @ v.double()
+    if scores.values is not None:
+        rows = _at(scores.values, scores.ids_q[:, None] - scores.ids_k)
+        out = out + torch.einsum("bhij,hije->bhie", weights, rows)
+    return out
+
+
+def _at(table: Tensor, distance: Tensor) -> Tensor:
+    """table [h,N] or [h,N,E], distance [I,J] -> [h,I,J(,E)], entry min(distance, N - 1)."""
+    return table.double()[:, distance.clamp(0, table.shape[1] - 1)]

@@ -2,9 +2,11 @@
 
 x = sqrt(D) E[token] (+ position); per block x += attention(norm x), x += SwiGLU(norm x); nats =
 -log softmax(W norm x)[next]. Attention per encoding is `oracles.attention` with its score, written
-as a matrix: content scores, rope's turn by complex numbers, biases from the scalar oracles.
+as a matrix: products of q and k with the turns and tables of the encoding, and biases from the
+scalar oracles.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,34 +17,56 @@ from torch import Tensor
 from tests.oracles import positions as oracle
 
 Weights = Mapping[str, Tensor]
+CONTENT_FREE = ("alibi", "t5", "kerple", "sandwich", "fire")
 
 
 def _norm(x: Tensor, gain: Tensor) -> Tensor:
     return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
-def _turned(x: Tensor, base: float) -> Tensor:
-    """x [H,S,d]: pair (2t, 2t+1) as a complex number, times e^{i position base^(-2t/d)}."""
-    heads, length, width = x.shape
-    pairs = torch.view_as_complex(x.reshape(heads, length, width // 2, 2))
+def _turned(q: Tensor, k: Tensor, base: float, window: float) -> Tensor:
+    """q, k [H,S,d] -> [H,S,S]: pairs (2t, 2t+1) as complex numbers, Re sum_t q_t k_t* times
+    e^{i min(i - j, window) base^(-2t/d)}."""
+    heads, length, width = q.shape
+    a, b = (torch.view_as_complex(x.reshape(heads, length, width // 2, 2)) for x in (q, k))
     speeds = torch.tensor([base ** (-2.0 * t / width) for t in range(width // 2)]).double()
-    angles = torch.arange(length).double()[:, None] * speeds
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+    i = torch.arange(length).double()
+    angles = (i[:, None] - i).clamp(max=window)[..., None] * speeds
+    waves = torch.polar(torch.ones_like(angles), angles)
+    return torch.einsum("hit,hjt,ijt->hij", a, b.conj(), waves).real
 
 
-def _bias(name: str, heads: int, length: int, own: Weights, settings: dict[str, Any]) -> Tensor:
-    """[H,S,S], zero where the encoding adds nothing to scores."""
-    bias = torch.zeros(heads, length, length, dtype=torch.float64)
-    for h in range(heads):
-        for n in range(length):
-            value: float | Tensor = 0.0
-            if name == "alibi":
-                value = -oracle.alibi_slope(heads, h) * n
-            elif name == "t5":
-                bucket = oracle.t5_bucket(n, settings["buckets"], settings["max_distance"])
-                value = own["table"][bucket, h]
-            for i in range(n, length):
-                bias[h, i, i - n] = value
+def _products(name: str, own: oracle.Encoding, q: Tensor, k: Tensor) -> Tensor:
+    """What the scores have of q and k, before the 1/sqrt(d): q, k [H,S,d] -> [H,S,S]."""
+    i = torch.arange(q.shape[1])
+    distance = (i[:, None] - i).clamp(min=0)
+    if name in ("rope", "rerope"):
+        window = oracle.rerope_window(own) if name == "rerope" else math.inf
+        return _turned(q, k, own.settings["base"], window)
+    if name == "shaw":
+        rows = own.parameters["keys"][own.layer][distance.clamp(max=own.settings["clip"])]
+        return q @ k.transpose(-1, -2) + torch.einsum("hie,ije->hij", q, rows)
+    if name == "transformer_xl":
+        u, v = (own.parameters[n][:, None] for n in ("content_bias", "position_bias"))
+        projection = own.parameters["projection"][own.layer]
+        width = projection.shape[-1]
+        speeds = torch.tensor([10000.0 ** (-2.0 * t / width) for t in range(width // 2)]).double()
+        angles = distance[..., None].double() * speeds
+        waves = torch.cat([angles.sin(), angles.cos()], -1)
+        rows = torch.einsum("hew,ijw->hije", projection, waves)
+        return (q + u) @ k.transpose(-1, -2) + torch.einsum("hie,hije->hij", q + v, rows)
+    return q @ k.transpose(-1, -2)
+
+
+def _bias(name: str, own: oracle.Encoding, length: int) -> Tensor:
+    """[H,S,S], what the scores have that is neither of q nor of k, from the scalar oracle."""
+    bias = torch.zeros(own.heads, length, length, dtype=torch.float64)
+    if name in CONTENT_FREE:
+        nothing = torch.zeros(1, dtype=torch.float64)
+        score = oracle.SCORES[name](own)
+        for h, i in itertools.product(range(own.heads), range(length)):
+            for j in range(i + 1):
+                bias[h, i, j] = score(nothing, nothing, h, i, j)
     return bias
 
 
@@ -50,12 +74,21 @@ class OracleDecoder:
     """Built from a state dict by parameter name; `nats` scores one sequence."""
 
     def __init__(
-        self, weights: Weights, name: str, settings: dict[str, Any], heads: int, layers: int
+        self,
+        weights: Weights,
+        name: str,
+        settings: dict[str, Any],
+        heads: int,
+        layers: int,
+        train_length: int,
     ) -> None:
         self.w = {n: w.detach().double() for n, w in weights.items()}
-        self.name, self.settings, self.heads, self.layers = name, settings, heads, layers
+        self.name, self.heads, self.layers = name, heads, layers
         prefix = "position."
-        self.own = {n[len(prefix) :]: w for n, w in self.w.items() if n.startswith(prefix)}
+        own = {n[len(prefix) :]: w for n, w in self.w.items() if n.startswith(prefix)}
+        self.encodings = [
+            oracle.Encoding(own, settings, heads, train_length, layer) for layer in range(layers)
+        ]
         self.biases: dict[int, Tensor] = {}
 
     def nats(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -63,29 +96,39 @@ class OracleDecoder:
         table = self.w["embedding.weight"]
         x = math.sqrt(table.shape[1]) * table[tokens]
         if self.name in oracle.INPUTS:
-            x = oracle.INPUTS[self.name](x[None], self.own, self.settings)[0]
+            x = oracle.INPUTS[self.name](x[None], self.encodings[0])[0]
         for layer in range(self.layers):
-            x = self._block(x, f"blocks.{layer}.")
+            x = self._block(x, layer)
         logits = _norm(x, self.w["norm.gain"]) @ self.w.get("head.weight", table).T
         return torch.logsumexp(logits, -1) - logits[torch.arange(len(labels)), labels]
 
-    def _block(self, x: Tensor, at: str) -> Tensor:
-        length, width = x.shape
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+        """q, k, v [H,S,d] -> [H,S,d]."""
+        length, own = q.shape[1], self.encodings[layer]
+        if layer not in self.biases or self.biases[layer].shape[1] < length:
+            self.biases[layer] = _bias(self.name, own, length)
+        scores = _products(self.name, own, q, k) / math.sqrt(q.shape[-1])
+        scores = scores + self.biases[layer][:, :length, :length]
+        ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(ahead, -math.inf).softmax(-1)
+        if self.name in oracle.VALUES:
+            value = oracle.VALUES[self.name](own)
+            i = range(length)
+            rows = torch.stack([torch.stack([value(0, a, min(a, b)) for b in i]) for a in i])
+            return weights @ v + torch.einsum("hij,ije->hie", weights, rows)
+        return weights @ v
+
+    def _block(self, x: Tensor, layer: int) -> Tensor:
+        (length, width), at = x.shape, f"blocks.{layer}."
         d = width // self.heads
         projected = (
-            _norm(x, self.w[at + "attention_norm.gain"]) @ self.w[at + "attention.qkv.weight"].T
+            _norm(x, self.w[at + "attention.gain"]) @ self.w[at + "attention.qkv"].T
         )
         # head after head, and q, k, v within each
         q, k, v = projected.view(length, self.heads, 3, d).permute(2, 1, 0, 3)
-        if self.name == "rope":
-            q, k = (_turned(z, self.settings["base"]) for z in (q, k))
-        if length not in self.biases:
-            self.biases[length] = _bias(self.name, self.heads, length, self.own, self.settings)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(d) + self.biases[length]
-        ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
-        mixed = scores.masked_fill(ahead, -math.inf).softmax(-1) @ v
-        x = x + mixed.transpose(0, 1).reshape(length, width) @ self.w[at + "attention.out.weight"].T
+        mixed = self._attention(q, k, v, layer)
+        x = x + mixed.transpose(0, 1).reshape(length, width) @ self.w[at + "attention.out"].T
         gate, up = (
-            _norm(x, self.w[at + "mlp_norm.gain"]) @ self.w[at + "mlp.gate_up.weight"].T
+            _norm(x, self.w[at + "mlp.gain"]) @ self.w[at + "mlp.gate_up"].T
         ).chunk(2, -1)
-        return x + (gate * torch.sigmoid(gate) * up) @ self.w[at + "mlp.out.weight"].T
+        return x + (gate * torch.sigmoid(gate) * up) @ self.w[at + "mlp.out"].T

@@ -1,35 +1,58 @@
 """Each encoding from its paper, in loops and fp64; nothing of the project is used.
 
-Per encoding, `scores(heads, parameters, settings)` gives S_ij for `oracles.attention`, and
-`inputs(x, parameters, settings)` what is added to the scaled embeddings; absent means nothing.
+`SCORES[name](encoding)` gives S_ij for `oracles.attention`, `VALUES[name](encoding)` what is added
+to the values, and `INPUTS[name](x, encoding)` the input made of scaled embeddings; absent means
+nothing.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tests.oracles.attention import Score, plain_score
-
-Parameters = Mapping[str, Tensor]
+from tests.oracles.attention import Score, Value, plain_score
 
 
-def rope_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
-    """Su et al. 2021, equation 34: complex pairs (2t, 2t+1), turned by position times w_t."""
+@dataclass(frozen=True)
+class Encoding:
+    """An encoding in one layer: its parameters by name, in fp64, and its settings."""
 
-    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for t in range(len(q) // 2):
-            angle = (i - j) * settings["base"] ** (-2.0 * t / len(q))
-            real = q[2 * t] * k[2 * t] + q[2 * t + 1] * k[2 * t + 1]
-            imaginary = q[2 * t + 1] * k[2 * t] - q[2 * t] * k[2 * t + 1]
-            # Re((q k*) e^{i angle})
-            total = total + real * math.cos(angle) - imaginary * math.sin(angle)
-        return total / math.sqrt(len(q))
+    parameters: Mapping[str, Tensor]
+    settings: Mapping[str, Any]
+    heads: int
+    train_length: int
+    layer: int = 0
 
-    return score
+
+def _turned(q: Tensor, k: Tensor, distance: int, base: float) -> Tensor:
+    """Re sum_t (q_t k_t*) e^{i distance w_t} / sqrt(d), over complex pairs (2t, 2t+1)."""
+    total = torch.zeros((), dtype=torch.float64)
+    for t in range(len(q) // 2):
+        angle = distance * base ** (-2.0 * t / len(q))
+        real = q[2 * t] * k[2 * t] + q[2 * t + 1] * k[2 * t + 1]
+        imaginary = q[2 * t + 1] * k[2 * t] - q[2 * t] * k[2 * t + 1]
+        # Re((q k*) e^{i angle})
+        total = total + real * math.cos(angle) - imaginary * math.sin(angle)
+    return total / math.sqrt(len(q))
+
+
+def rope_score(own: Encoding) -> Score:
+    """Su et al. 2021, equation 34: turned by position times w_t."""
+    return lambda q, k, head, i, j: _turned(q, k, i - j, own.settings["base"])
+
+
+def rerope_window(own: Encoding) -> int:
+    """Tokens; Su 2023, a share of the training length."""
+    return round(own.settings["window_share"] * own.train_length)
+
+
+def rerope_score(own: Encoding) -> Score:
+    """Su 2023: rope with the distance min(i - j, w)."""
+    w = rerope_window(own)
+    return lambda q, k, head, i, j: _turned(q, k, min(i - j, w), own.settings["base"])
 
 
 def alibi_slope(heads: int, head: int) -> float:
@@ -45,10 +68,10 @@ def alibi_slope(heads: int, head: int) -> float:
     return (power_of_two(closest) + power_of_two(2 * closest)[0::2][: heads - closest])[head]
 
 
-def alibi_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
+def alibi_score(own: Encoding) -> Score:
     """S_ij = q.k/sqrt(d) - m_h (i - j)."""
     return lambda q, k, head, i, j: (
-        plain_score(q, k, head, i, j) - alibi_slope(heads, head) * (i - j)
+        plain_score(q, k, head, i, j) - alibi_slope(own.heads, head) * (i - j)
     )
 
 
@@ -61,23 +84,23 @@ def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
     return min(buckets - 1, exact + math.floor(grown + 1e-12))
 
 
-def t5_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
+def t5_score(own: Encoding) -> Score:
     """S_ij = q.k/sqrt(d) + b_h[bucket(i - j)]."""
 
     def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
-        bucket = t5_bucket(i - j, settings["buckets"], settings["max_distance"])
-        return plain_score(q, k, head, i, j) + parameters["table"][bucket, head]
+        bucket = t5_bucket(i - j, own.settings["buckets"], own.settings["max_distance"])
+        return plain_score(q, k, head, i, j) + own.parameters["table"][bucket, head]
 
     return score
 
 
-def kerple_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
-    """Chi et al. 2022: q.k/sqrt(d) - r1 log(1 + r2 n), or - r1 n^r2; layer 0."""
+def kerple_score(own: Encoding) -> Score:
+    """Chi et al. 2022: q.k/sqrt(d) - r1 log(1 + r2 n), or - r1 n^r2."""
 
     def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
-        r1 = torch.log(1.0 + torch.exp(parameters["raw_r1"][0, head]))
-        raw = parameters["raw_r2"][0, head]
-        if settings["form"] == "log":
+        r1 = torch.log(1.0 + torch.exp(own.parameters["raw_r1"][own.layer, head]))
+        raw = own.parameters["raw_r2"][own.layer, head]
+        if own.settings["form"] == "log":
             kernel = torch.log(1.0 + torch.log(1.0 + torch.exp(raw)) * (i - j))
         elif i == j:
             kernel = torch.zeros((), dtype=torch.float64)
@@ -88,22 +111,67 @@ def kerple_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -
     return score
 
 
-def sandwich_score(heads: int, parameters: Parameters, settings: dict[str, Any]) -> Score:
+def sandwich_score(own: Encoding) -> Score:
     """Chi et al. 2023: q.k/sqrt(d) + p_i.p_j / ratio_h with the sinusoidal rows written out."""
 
     def row(position: int) -> list[float]:
-        width = settings["dimensions"]
+        width = own.settings["dimensions"]
         angles = [position * 10000.0 ** (-2.0 * t / width) for t in range(width // 2)]
         return [f(a) for a in angles for f in (math.sin, math.cos)]
 
     def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
         product = sum(a * b for a, b in zip(row(i), row(j), strict=True))
-        return plain_score(q, k, head, i, j) + product / (8.0 * (head + 1) / heads)
+        return plain_score(q, k, head, i, j) + product / (8.0 * (head + 1) / own.heads)
 
     return score
 
 
-def sinusoidal_input(x: Tensor, parameters: Parameters, settings: dict[str, Any]) -> Tensor:
+def fire_score(own: Encoding) -> Score:
+    """Li et al. 2024: q.k/sqrt(d) + f_h(psi(i - j) / (psi(max(L, i)) + 1e-6))."""
+    w1, b1, w2, b2, c, m = (
+        own.parameters[n][own.layer] for n in ("w1", "b1", "w2", "b2", "c", "m")
+    )
+    threshold = abs(m) * (own.settings["threshold_share"] * own.train_length)
+
+    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        longest = threshold if threshold.item() > i else i
+        x = torch.log(abs(c) * (i - j) + 1.0) / (torch.log(abs(c) * longest + 1.0) + 1e-6)
+        network = (w2[head] * torch.relu(w1 * x + b1)).sum() + b2[head]
+        return plain_score(q, k, head, i, j) + network
+
+    return score
+
+
+def shaw_score(own: Encoding) -> Score:
+    """Shaw et al. 2018, equation 4: q_i.(k_j + K[clip(i - j)])/sqrt(d)."""
+    keys = own.parameters["keys"][own.layer]
+    return lambda q, k, head, i, j: plain_score(
+        q, k + keys[min(i - j, own.settings["clip"])], head, i, j
+    )
+
+
+def shaw_value(own: Encoding) -> Value:
+    """Shaw et al. 2018, equation 3: V[clip(i - j)]."""
+    values = own.parameters["values"][own.layer]
+    return lambda head, i, j: values[min(i - j, own.settings["clip"])]
+
+
+def transformer_xl_score(own: Encoding) -> Score:
+    """Dai et al. 2019, section 3.3: (q.k + q.W R + u.k + v.W R)/sqrt(d), R = [sin | cos]."""
+
+    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        u, v = own.parameters["content_bias"][head], own.parameters["position_bias"][head]
+        projection = own.parameters["projection"][own.layer, head]
+        width = projection.shape[1]
+        angles = [(i - j) / 10000.0 ** (2 * t / width) for t in range(width // 2)]
+        waves = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+        r = projection @ torch.tensor(waves, dtype=torch.float64)
+        return (q @ k + q @ r + u @ k + v @ r) / math.sqrt(len(q))
+
+    return score
+
+
+def sinusoidal_input(x: Tensor, own: Encoding) -> Tensor:
     """Vaswani et al. 2017, section 3.5, element by element: x [B,S,D]."""
     width = x.shape[-1]
     rows = []
@@ -116,20 +184,25 @@ def sinusoidal_input(x: Tensor, parameters: Parameters, settings: dict[str, Any]
     return x + torch.tensor(rows, dtype=torch.float64)
 
 
-def learned_input(x: Tensor, parameters: Parameters, settings: dict[str, Any]) -> Tensor:
+def learned_input(x: Tensor, own: Encoding) -> Tensor:
     """x_i + sqrt(D) P[i]: with x = sqrt(D) E, both tables are scaled alike."""
-    rows = [math.sqrt(x.shape[-1]) * parameters["table"][i] for i in range(x.shape[1])]
+    rows = [math.sqrt(x.shape[-1]) * own.parameters["table"][i] for i in range(x.shape[1])]
     return x + torch.stack(rows)
 
 
-SCORES: dict[str, Callable[[int, Parameters, dict[str, Any]], Score]] = {
+SCORES: dict[str, Callable[[Encoding], Score]] = {
     "rope": rope_score,
     "alibi": alibi_score,
     "t5": t5_score,
     "kerple": kerple_score,
     "sandwich": sandwich_score,
+    "fire": fire_score,
+    "shaw": shaw_score,
+    "transformer_xl": transformer_xl_score,
+    "rerope": rerope_score,
 }
-INPUTS: dict[str, Callable[[Tensor, Parameters, dict[str, Any]], Tensor]] = {
+VALUES: dict[str, Callable[[Encoding], Value]] = {"shaw": shaw_value}
+INPUTS: dict[str, Callable[[Tensor, Encoding], Tensor]] = {
     "sinusoidal": sinusoidal_input,
     "learned": learned_input,
 }

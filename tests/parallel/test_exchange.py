@@ -1,4 +1,4 @@
-"""Four gloo ranks: one sequence over four, and two groups of two."""
+"""Four gloo ranks: one sequence over four, two groups of two, rings of four and of two."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ import pytest
 from pipeline.parallel.shard import token_slice
 from pipeline.positions import registry
 from tests.distributed.ranks import run_ranks
+from tests.distributed.toy import LENGTH, toy_config
+from tests.parallel.exchange_worker import MESHES, ROWS
 
 pytestmark = pytest.mark.distributed
 
@@ -21,39 +23,66 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
 def test_the_exchange_moves_every_token_and_head_to_its_place(
-    parts: int, ranks: list[dict[str, Any]]
+    parts: int, ring: int, ranks: list[dict[str, Any]]
 ) -> None:
     """Odd lengths, and lengths shorter than the group, included."""
-    held = 8 // parts
+    shared = parts // ring
+    held = 8 // shared
     for rank, results in enumerate(ranks):
-        part = rank % parts
-        assert results[f"heads-{parts}"] == list(range(part * held, (part + 1) * held))
-        assert results[f"round-trip-{parts}"] == 0.0
+        part = rank % shared
+        assert results[f"heads-{parts}-{ring}"] == list(range(part * held, (part + 1) * held))
+        assert results[f"round-trip-{parts}-{ring}"] == 0.0
+        station = rank % parts // shared
+        assert {token % ring for token in results[f"tokens-{parts}-{ring}"]} == {station}
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
 @pytest.mark.parametrize("position", registry.names())
 def test_loss_and_gradients_equal_one_rank(
-    position: str, parts: int, ranks: list[dict[str, Any]]
+    position: str, parts: int, ring: int, ranks: list[dict[str, Any]]
 ) -> None:
     for results in ranks:
-        loss, gradient = results[f"gradients-{parts}-{position}"]
+        loss, gradient = results[f"gradients-{parts}-{ring}-{position}"]
         assert loss <= 1e-5 and gradient <= 1e-5
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
 @pytest.mark.parametrize("position", registry.names())
 def test_every_protocol_gives_the_same_numbers(
-    position: str, parts: int, ranks: list[dict[str, Any]]
+    position: str, parts: int, ring: int, ranks: list[dict[str, Any]]
 ) -> None:
     for results in ranks:
-        assert results[f"evaluation-{parts}-{position}"] <= 1e-5
+        assert results[f"evaluation-{parts}-{ring}-{position}"] <= 1e-5
+
+
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
+def test_bytes_sent_are_those_of_the_formula(
+    parts: int, ring: int, ranks: list[dict[str, Any]]
+) -> None:
+    """Per layer, forward and again backward: q, k, v and the output of the rank's tokens are
+    traded for heads; k and v of a stripe travel R - 1 stations, their gradients R."""
+    config, shared = toy_config("rope"), parts // ring
+    layers, width, rows = config.model.layers, config.model.width, ROWS * parts // 4
+    stripe = -(-LENGTH // ring)
+    for rank, results in enumerate(ranks):
+        station = rank % parts // shared
+        held = len(range(station, LENGTH, ring))
+        traded = 0 if shared == 1 else 2 * 4 * rows * -(-held // shared) * width
+        passed = 0 if ring == 1 else (3 * ring - 2) * 2 * rows * stripe * width // shared
+        assert results[f"traffic-{parts}-{ring}"] == {
+            "all_to_all": 4 * layers * traded,
+            "ring": 4 * layers * passed,
+        }
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 21])
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
-def test_parts_tile_a_sequence(length: int, parts: int) -> None:
-    held = [i for p in range(parts) for i in range(length)[token_slice(length, parts, p)]]
-    assert held == list(range(length))
+@pytest.mark.parametrize(
+    ("parts", "ring"), [(1, 1), (2, 1), (3, 1), (8, 1), (2, 2), (3, 3), (4, 2), (8, 4)]
+)
+def test_parts_tile_a_sequence(length: int, parts: int, ring: int) -> None:
+    held = [i for p in range(parts) for i in range(length)[token_slice(length, parts, p, ring)]]
+    assert sorted(held) == list(range(length))
+    if ring == 1:
+        assert held == sorted(held)

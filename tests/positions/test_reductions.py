@@ -5,18 +5,34 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import ConfigError
+from pipeline.model.attention import attention
 from pipeline.positions import registry
 from pipeline.positions.alibi import slopes
 from pipeline.positions.base import Position, Shape, Site
+from pipeline.positions.scores import Scores
+from tests.positions.cases import LAYER, SHAPE, attend, build, random_qkv
 
-SHAPE = Shape(width=32, layers=2, heads=4, train_length=24)
-SITE = Site(1, range(4), 300)
 
-
-def table(position: Position, site: Site = SITE) -> Tensor:
-    found = position.distance_table(site, torch.device("cpu"))
+def table(position: Position, layer: int = 1) -> Tensor:
+    """The bias by distance, [4,300]."""
+    q = torch.zeros(1, 4, 300, 8)
+    found = position.scores(q, q, torch.arange(300)[None], Site(layer, range(4), 300)).table
     assert found is not None
-    return found.detach()
+    return found
+
+
+def difference(
+    name: str, chosen: dict[str, object], other: str, zero: tuple[str, ...] = ()
+) -> float:
+    """Largest difference of attention over 40 tokens between an encoding, with the parameters of
+    these names zero, and another."""
+    position = build(name, **chosen)
+    q, k, v = random_qkv(40)
+    with torch.no_grad():
+        for own, parameter in position.named_parameters():
+            if own in zero:
+                parameter.zero_()
+        return float((attend(position, q, k, v) - attend(build(other), q, k, v)).abs().max())
 
 
 def with_parameters(settings: dict[str, object], r1: list[float], r2: float) -> Position:
@@ -48,7 +64,7 @@ def test_kerple_with_little_weight_is_nothing() -> None:
 
 def test_kerple_has_its_own_numbers_in_every_layer() -> None:
     kerple = registry.build({"name": "kerple"}, SHAPE)
-    assert not torch.equal(table(kerple), table(kerple, Site(0, range(4), 300)))
+    assert not torch.equal(table(kerple), table(kerple, 0))
 
 
 def test_kerple_starts_where_the_authors_start() -> None:
@@ -67,9 +83,7 @@ def test_kerple_starts_where_the_authors_start() -> None:
 
 def test_kerple_power_has_finite_gradients_at_distance_zero() -> None:
     kerple = registry.build({"name": "kerple", "form": "power"}, SHAPE)
-    found = kerple.distance_table(SITE, torch.device("cpu"))
-    assert found is not None
-    found.sum().backward()
+    table(kerple).sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in kerple.parameters() if p.grad is not None)
 
 
@@ -96,6 +110,71 @@ def test_t5_with_an_empty_table_is_nothing() -> None:
     with torch.no_grad():
         next(position.parameters()).zero_()
     assert not table(position).any()
+
+
+TRANSFORMER_XL = ("content_bias", "position_bias", "projection")
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "zero"),
+    [
+        ("shaw", {}, ("keys", "values")),
+        ("transformer_xl", {}, TRANSFORMER_XL),
+        ("transformer_xl", {"relative_width": "head"}, TRANSFORMER_XL),
+        ("fire", {}, ("w2", "b2")),
+        ("fire", {}, ("w2",)),
+    ],
+)
+def test_without_its_weights_it_is_nothing(
+    name: str, chosen: dict[str, object], zero: tuple[str, ...]
+) -> None:
+    """The last: a number per head, added to whole rows, is nothing as well."""
+    assert difference(name, chosen, "none", zero) < 1e-6
+    assert difference(name, chosen, "none") > 1e-2
+
+
+def test_rerope_with_a_window_as_long_as_the_text_is_rope() -> None:
+    """Of 40 tokens the largest distance is 39, which a window of 39 leaves as it is."""
+    for window, same in ((40, True), (39, True), (38, False)):
+        moved = difference("rerope", {"window_share": window / SHAPE.train_length}, "rope")
+        assert (moved < 1e-6) == same
+
+
+def test_shaw_with_a_clip_as_long_as_the_text_is_an_unclipped_table() -> None:
+    """Rows beyond the text change nothing; a clip inside it reads the clip's row instead."""
+    torch.manual_seed(2)
+    whole = build("shaw", clip=60)
+    q, k, v = random_qkv(40)
+    outs = {}
+    with torch.no_grad():
+        for clip in (60, 39, 38):
+            shaw = build("shaw", clip=clip)
+            for name, parameter in shaw.named_parameters():
+                parameter.copy_(dict(whole.named_parameters())[name][:, : clip + 1])
+            outs[clip] = attend(shaw, q, k, v)
+    assert (outs[60] - outs[39]).abs().max() < 1e-6
+    moved = (outs[60] - outs[38]).abs().amax((0, 1, 3))
+    assert float(moved[:39].max()) < 1e-6 < float(moved[39])
+
+
+def test_transformer_xl_by_columns_equals_a_content_table() -> None:
+    """Of relative width d, the columns of q and k and a table W_R R[i - j] say the same."""
+    position = build("transformer_xl", relative_width="head")
+    own = dict(position.named_parameters())
+    q, k, v = random_qkv(40)
+    angles = torch.arange(40)[:, None] * 10000.0 ** (-torch.arange(4) / 4)
+    waves = torch.cat([angles.sin(), angles.cos()], -1)
+    ids = torch.arange(40)
+    scores = Scores(
+        pairs=((q + own["content_bias"][:, None], k),),
+        scale=8**-0.5,
+        ids_q=ids,
+        ids_k=ids,
+        queries=q + own["position_bias"][:, None],
+        keys=waves @ own["projection"][LAYER].mT,
+    )
+    with torch.no_grad():
+        assert (attend(position, q, k, v) - attention(scores, v, "tile")).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(

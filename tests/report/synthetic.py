@@ -53,6 +53,7 @@ def write_run(
     summary = {
         "position": position, "seed": seed, "train_length": settings["train_length"],
         "parameters": 1_050_000, "position_parameters": 16384 if position == "learned" else 0,
+        "attention_path": "tile" if position in ("alibi", "t5") else "sdpa",
         "tokens_per_second": 21000.0 - 900 * len(position), "peak_memory_bytes": 700 * 2**20,
         "train_seconds": 61.0, "evaluate_seconds": 14.0, "final_loss": 2.9 + seed * 0.01,
         "corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32,

@@ -1,0 +1,1 @@
+"""Time, arithmetic and memory of the encodings, beside each other and beside other libraries."""

@@ -1,0 +1,247 @@
+"""Ring attention with any scores: keys and values travel, queries stay.
+
+Station r of R holds the stripe of tokens r, r + R, ...: query a is token r + R a, and key b of
+station s is token s + R b. Their distance is R (a - b) + r - s, a function of a - b: a table by
+distance of the whole is, stripe against stripe, another table by distance, read with step R. And
+j <= i exactly if b <= a (s <= r) or b < a (s > r): each stripe is causal against each, so every
+station has the same work at every step, and any kernel for whole sequences serves a pair of
+stripes. The parts are merged by their log-sum-exps; in the backward pass keys and values travel
+again, and their gradients with them.
+
+Ring: Liu et al. 2023, arXiv 2310.01889. Stripes: Brandon et al. 2023, arXiv 2311.09431. Legend:
+B batch, h heads held by this rank, A tokens of its stripe, d head width, N entries of a table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.model.exchange import Exchange
+from pipeline.model.kernel import Gradients, Kernel, Wanted, merge
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.shard import stripe
+from pipeline.parallel.ulysses import Ulysses
+from pipeline.positions.scores import Scores
+
+Local = Callable[[Scores, int], Kernel]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The queries of one stripe and the keys of another as causal scores of `size` tokens.
+
+    `lead` queries at the front see none of these keys; entry m of a local table is entry
+    `entries[m]` of the whole one.
+    """
+
+    scores: Scores
+    lead: int
+    size: int
+    entries: Tensor | None
+
+
+def meet(scores: Scores, station: int, other: int, stations: int) -> Meeting | None:
+    """The scores of this station's queries against another's keys, or None if there are none.
+
+    `scores.pairs` hold this station's q and the other's k; `scores.ids_k` those of all tokens.
+    """
+    lead = 1 if other > station else 0
+    offset = (station - other) % stations
+    size = scores.pairs[0][0].shape[2] - lead
+    window = scores.window
+    if window is not None:
+        window = -((offset - window) // stations)
+    if size <= 0 or (window is not None and window <= 0):
+        return None
+    entries, constant_from = None, None
+    if scores.by_distance:
+        device, last = scores.by_distance[0].device, scores.by_distance[0].shape[1] - 1
+        count = size
+        if scores.constant_from is not None:
+            constant_from = max(0, -((offset - scores.constant_from) // stations))
+            count = constant_from + 1
+        entries = (torch.arange(count, device=device) * stations + offset).clamp(max=last)
+    table, keys, values = (
+        None if whole is None else whole[:, entries]
+        for whole in (scores.table, scores.keys, scores.values)
+    )
+    met = replace(
+        scores,
+        pairs=tuple((q[:, :, lead:], k[:, :, :size]) for q, k in scores.pairs),
+        queries=None if scores.queries is None else scores.queries[:, :, lead:],
+        ids_q=scores.ids_q[lead:],
+        ids_k=scores.ids_k[other::stations][:size],
+        constant_from=constant_from,
+        table=table,
+        keys=keys,
+        values=values,
+        window=None if window is None or window >= size else window,
+        folded=None,
+    )
+    return Meeting(met, lead, size, entries)
+
+
+class RingKernel:
+    """See `pipeline.model.kernel.Kernel`; all ranks of the ring call it together."""
+
+    def __init__(self, group: dist.ProcessGroup, local: Local) -> None:
+        self.group, self.local = group, local
+        self.stations, self.station = dist.get_world_size(group), dist.get_rank(group)
+
+    def _pass_on(self, x: Tensor) -> Callable[[], Tensor]:
+        """Send `x` to the next station; the returned function waits for that of the one before."""
+        ranks = dist.get_process_group_ranks(self.group)
+        ahead = ranks[(self.station + 1) % self.stations]
+        behind = ranks[(self.station - 1) % self.stations]
+        y = torch.empty_like(x)
+        work = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, x, ahead, self.group),
+                dist.P2POp(dist.irecv, y, behind, self.group),
+            ]
+        )
+
+        def arrived() -> Tensor:
+            for request in work:
+                request.wait()
+            return y
+
+        return arrived
+
+    def _payload(self, tensors: list[Tensor], length: int) -> Tensor:
+        """Tensors [B,h,A,...] side by side, padded to the longest stripe."""
+        whole = torch.cat(tensors, dim=-1)
+        longest = -(-length // self.stations)
+        return F.pad(whole, (0, 0, 0, longest - whole.shape[2])).contiguous()
+
+    def _keys(self, scores: Scores, v: Tensor) -> Tensor:
+        return self._payload([k for _, k in scores.pairs] + [v], len(scores.ids_k))
+
+    def _meet(self, scores: Scores, payload: Tensor, step: int) -> tuple[Meeting | None, Tensor]:
+        """This station's queries and what travelled `step` stations: the meeting, and its v."""
+        width = scores.pairs[0][1].shape[-1]
+        *keys, v = payload.split(
+            [width] * len(scores.pairs) + [payload.shape[-1] - width * len(scores.pairs)], -1
+        )
+        pairs = tuple((q, k) for (q, _), k in zip(scores.pairs, keys, strict=True))
+        other = (self.station - step) % self.stations
+        meeting = meet(replace(scores, pairs=pairs), self.station, other, self.stations)
+        return meeting, v if meeting is None else v[:, :, : meeting.size]
+
+    def forward(self, scores: Scores, v: Tensor) -> tuple[Tensor, Tensor]:
+        """v [B,h,A,d] -> out [B,h,A,d], lse [B,h,A] fp32."""
+        payload, out, lse = self._keys(scores, v), v.float(), v.new_empty(v.shape[:3])
+        for step in range(self.stations):
+            last = step == self.stations - 1
+            arrived = None if last else self._pass_on(payload)
+            meeting, values = self._meet(scores, payload, step)
+            if meeting is not None:
+                kernel, lead = self.local(meeting.scores, meeting.size), meeting.lead
+                part, part_lse = kernel.forward(meeting.scores, values)
+                if step == 0:
+                    out, lse = part.float(), part_lse
+                else:
+                    mixed = merge(out[:, :, lead:], lse[..., lead:], part, part_lse)
+                    out[:, :, lead:], lse[..., lead:] = mixed
+            if arrived is not None:
+                payload = arrived()
+        return out.to(v.dtype), lse
+
+    def backward(
+        self, scores: Scores, v: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, wanted: Wanted
+    ) -> tuple[Tensor, Gradients]:
+        """Gradients of v and of `scores.tensors()`."""
+        payload = self._keys(scores, v)
+        travelling = torch.zeros_like(payload, dtype=torch.float32)
+        totals = [
+            None if t is None else torch.zeros_like(t, dtype=torch.float32)
+            for t in scores.tensors()
+        ]
+        for step in range(self.stations):
+            last = step == self.stations - 1
+            arrived = None if last else self._pass_on(payload)
+            meeting, values = self._meet(scores, payload, step)
+            if meeting is not None:
+                lead = meeting.lead
+                d_values, found = self.local(meeting.scores, meeting.size).backward(
+                    meeting.scores, values, out[:, :, lead:], lse[..., lead:],
+                    d_out[:, :, lead:], wanted,
+                )  # fmt: skip
+                d_keys = [x for x in found[1 : 2 * len(scores.pairs) : 2] if x is not None]
+                travelling[:, :, : meeting.size] += torch.cat([*d_keys, d_values], -1).float()
+                _gather(totals, found, meeting, len(scores.pairs))
+            travelling = self._pass_on(travelling)()
+            if arrived is not None:
+                payload = arrived()
+        width = payload.shape[-1] - v.shape[-1]
+        held = travelling[:, :, : v.shape[2]]
+        for branch, d_k in enumerate(held[..., :width].chunk(len(scores.pairs), -1)):
+            totals[2 * branch + 1] = d_k
+        gradients = tuple(
+            None if total is None or whole is None else total.to(whole.dtype)
+            for total, whole in zip(totals, scores.tensors(), strict=True)
+        )
+        return held[..., width:].to(v.dtype), gradients
+
+
+def _gather(totals: list[Tensor | None], found: Gradients, meeting: Meeting, branches: int) -> None:
+    """Add a meeting's gradients, in the order of `Scores.tensors`, to those of the whole."""
+    by_row = {*range(0, 2 * branches, 2), 2 * branches + 1}
+    by_distance = {2 * branches, 2 * branches + 2, 2 * branches + 3}
+    for place, (total, part) in enumerate(zip(totals, found, strict=True)):
+        if total is None or part is None or (place < 2 * branches and place % 2):
+            continue
+        if place in by_row:
+            total[:, :, meeting.lead :] += part
+        elif place in by_distance:
+            assert meeting.entries is not None
+            total.index_add_(1, meeting.entries, part.float())
+        else:
+            total += part
+
+
+class Ring(Exchange):
+    """Stations in a ring; inside one, heads are traded as `inner` does."""
+
+    def __init__(self, group: dist.ProcessGroup, inner: Exchange) -> None:
+        self.group, self.inner = group, inner
+        self.stations, self.station = dist.get_world_size(group), dist.get_rank(group)
+
+    def _held(self, length: int) -> int:
+        return len(range(length)[self.attended(length)])
+
+    def heads(self, heads: int) -> range:
+        """Global indices of the h heads this rank attends with."""
+        return self.inner.heads(heads)
+
+    def tokens(self, length: int) -> slice:
+        """The tokens this rank holds of a sequence of `length`."""
+        own = self.inner.tokens(self._held(length))
+        start, stop = (self.station + self.stations * x for x in (own.start, own.stop))
+        return slice(start, stop, self.stations)
+
+    def attended(self, length: int) -> slice:
+        """The stripe of this rank's station."""
+        return stripe(length, self.stations, self.station)
+
+    def to_heads(self, x: Tensor, length: int) -> Tensor:
+        """x [B,T,H,E], `length` = S -> [B,A,h,E]."""
+        return self.inner.to_heads(x, self._held(length))
+
+    def to_tokens(self, x: Tensor) -> Tensor:
+        """x [B,A,h,E] -> [B,T,H,E]."""
+        return self.inner.to_tokens(x)
+
+    def kernel(self, local: Local) -> Kernel:
+        """Keys and values travel around the ring."""
+        return RingKernel(self.group, local)
+
+
+def exchange_for(mesh: Mesh) -> Exchange:
+    """The exchange that this rank's decoder needs."""
+    station = Exchange() if mesh.station is None else Ulysses(mesh.station)
+    return station if mesh.ring is None else Ring(mesh.ring, station)

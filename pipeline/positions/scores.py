@@ -1,0 +1,84 @@
+"""What attention has to compute, as data; how it is computed is the business of `pipeline.model`.
+
+S_ij  = (q_i . k_j + r_i . K[i - j]) scale + b[i - j] + f(i, j)   for 0 <= i - j < window
+out_i = sum_j softmax_j(S_ij) (v_j + V[i - j])
+
+Several pairs (q, k) are branches: `select` says which of them scores (i, j). Tables by distance
+are read at min(i - j, N - 1): one shorter than the sequence is constant from distance N - 1 on.
+Legend: B batch, h heads held by this rank, S tokens at hand, E width of q and k, d width of v, N
+entries of a table, I query block, J key block.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+Pairwise = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of one layer; every field but `pairs` and `scale` may be absent.
+
+    Attributes:
+        pairs: (q, k) of each branch, [B,h,S,E].
+        scale: factor of the products.
+        ids_q, ids_k: [S] global positions of the queries, and of the keys that they meet, on
+            this rank or another; `bias` and `select` are asked about them.
+        constant_from: N - 1 where the tables end in a constant; None where they end with S.
+        table: b, [h,N] fp32.
+        queries, keys: r [B,h,S,E] and K [h,N,E].
+        values: V [h,N,d].
+        bias: f, (ids [I], ids [J]) -> [h,I,J] fp32; any finite number where j > i. It may read
+            `parameters`, and is differentiated with respect to them.
+        select: (ids [I], ids [J]) -> [I,J], index of the branch, on the device of the ids.
+        window: a query sees this many tokens, itself included; None = all.
+        folded: makes wider q, k whose products alone give these scores, up to a number per row.
+    """
+
+    pairs: tuple[tuple[Tensor, Tensor], ...]
+    scale: float
+    ids_q: Tensor
+    ids_k: Tensor
+    constant_from: int | None = None
+    table: Tensor | None = None
+    queries: Tensor | None = None
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    bias: Pairwise | None = None
+    parameters: tuple[Tensor, ...] = ()
+    select: Pairwise | None = None
+    window: int | None = None
+    folded: Callable[[], tuple[Tensor, Tensor]] | None = None
+
+    @property
+    def by_distance(self) -> tuple[Tensor, ...]:
+        """The tables by distance that are present."""
+        tables = (self.table, self.keys, self.values)
+        return tuple(table for table in tables if table is not None)
+
+    @property
+    def plain(self) -> bool:
+        """Whether S_ij = q_i . k_j scale, and nothing else."""
+        return not (self.by_distance or self.bias or self.select or self.window)
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What a gradient may be asked for, in the order that `with_tensors` takes it."""
+        flat = (tensor for pair in self.pairs for tensor in pair)
+        return (*flat, self.table, self.queries, self.keys, self.values, *self.parameters)
+
+    def with_tensors(self, tensors: tuple[Tensor | None, ...]) -> "Scores":
+        """These scores with other tensors, in the order of `tensors()`."""
+        flat, rest = tensors[: 2 * len(self.pairs)], tensors[2 * len(self.pairs) :]
+        pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
+        table, queries, keys, values, *parameters = rest
+        return replace(
+            self,
+            pairs=pairs,  # type: ignore[arg-type]
+            table=table,
+            queries=queries,
+            keys=keys,
+            values=values,
+            parameters=tuple(parameters),  # type: ignore[arg-type]
+        )

@@ -1,0 +1,93 @@
+"""The encodings as the battery builds them, and attention as a block asks for it."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.model.attention import AUTO, attention
+from pipeline.positions import registry
+from pipeline.positions.base import Position, Shape, Site
+from pipeline.positions.scores import Scores
+from tests.oracles.positions import Encoding
+
+SHAPE = Shape(width=32, layers=2, heads=4, train_length=24)
+NAMES = registry.names()
+# settings that give an encoding another formula, or another mechanism
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("kerple", {"form": "power"}),
+    ("transformer_xl", {"relative_width": "head"}),
+]
+CASES: list[tuple[str, dict[str, Any]]] = [*((name, {}) for name in NAMES), *VARIANTS]
+# a second layer, whose parameters are not those of the first
+LAYER = 1
+
+
+def named(value: Any) -> str | None:
+    """Settings as part of a test's name."""
+    return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else None
+
+
+def build(name: str, **settings: Any) -> Position:
+    """With every parameter ~ N(0, 1/2), far from where training starts."""
+    torch.manual_seed(3)
+    position = registry.build({"name": name, **settings}, SHAPE)
+    for parameter in position.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.5)
+    return position
+
+
+def random_qkv(length: int, heads: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v [2,h,S,d] as the block's exchange makes them: views, not contiguous."""
+    torch.manual_seed(11)
+    q, k, v = torch.randn(3, 2, length, heads, SHAPE.head_width).requires_grad_().transpose(2, 3)
+    return q, k, v
+
+
+def attend(
+    position: Position,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    heads: range = range(4),
+    path: str = AUTO,
+    window: int | None = None,
+) -> Tensor:
+    """As `pipeline.model.block` calls it: q, k, v [B,h,S,d] -> [B,h,S,d]."""
+    length = q.shape[2]
+    ids, site = torch.arange(length).expand(len(q), -1), Site(LAYER, heads, length)
+    out: Tensor = position("attend", partial(attention, path=path), q, k, v, ids, site, window)
+    return out
+
+
+def scores_of(
+    position: Position, q: Tensor, k: Tensor, window: int | None = None, start: int = 0
+) -> Scores:
+    """What attention reads of q, k [B,H,S,d] at positions from `start` on."""
+    ids = torch.arange(start, start + q.shape[2])[None]
+    site = Site(LAYER, range(q.shape[1]), start + q.shape[2])
+    found: Scores = position("scores", q, k, ids, site, window)
+    return found
+
+
+def encoding(position: Position, name: str, **settings: Any) -> Encoding:
+    """What the slow oracle needs to know, its parameters fp64 leaves."""
+    parameters = {n: p.detach().double().requires_grad_() for n, p in position.named_parameters()}
+    chosen = {**registry.default_settings(name), **settings}
+    return Encoding(parameters, chosen, SHAPE.heads, SHAPE.train_length, LAYER)
+
+
+def check_gradients(pairs: list[tuple[Tensor | None, Tensor | None]]) -> None:
+    """Each gradient against its reference, to 1e-5 of the reference's largest entry.
+
+    One whose true value is zero, as of a number added to whole rows, is noise in both: 1e-5 of the
+    largest entry of all.
+    """
+    largest = max(float(reference.abs().max()) for _, reference in pairs if reference is not None)
+    for fast, reference in pairs:
+        assert fast is not None and reference is not None
+        size = float(reference.abs().max())
+        error = float((fast - reference).abs().max())
+        assert error <= 1e-5 * (size if size > 1e-6 * largest else largest)
