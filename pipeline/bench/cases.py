@@ -92,7 +92,7 @@ def _step(subject: Subject, config: Config, device: torch.device) -> Case:
     def loss() -> Tensor:
         if ours:
             nats: Tensor = module(tokens, labels, ids)
-            return nats.mean()
+            return nats.sum() / len(nats[0])  # as in training: a sum, then a scale
         return F.cross_entropy(module(tokens).float().flatten(0, 1), labels.flatten())
 
     def run() -> None:

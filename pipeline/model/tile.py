@@ -173,7 +173,8 @@ class TilePass:
         self.d_pairs = [(zeros(q), zeros(k)) for q, k in self.pairs]
         self.d_bias = zeros(self.bias) if wanted[2 * len(self.pairs)] else None
         self.d_queries = zeros(self.queries) if self.relative is not None else None
-        self.d_parameters = [zeros(p) for p in self.scores.parameters]
+        # fp32, or bf16 would round the sum once a tile
+        self.d_parameters = [zeros(p, dtype=torch.float32) for p in self.scores.parameters]
 
     def _collect(self, d_score: Spread, tile: Tile) -> None:
         """Add what one tile [G,I,J] of the scores' gradient brings to every tensor."""
@@ -224,4 +225,6 @@ class TilePass:
         if self.added is not None:
             assert scores.values is not None
             values = self.added.gradient.to(scores.values.dtype)
-        return (*found, table, queries, keys, values, *self.d_parameters)
+        parameters = zip(self.d_parameters, scores.parameters, strict=True)
+        own = [total.to(whole.dtype) for total, whole in parameters]
+        return (*found, table, queries, keys, values, *own)

@@ -20,6 +20,7 @@ from tests.distributed.toy import (
     bf16_cases,
     case_name,
     cases,
+    ring_cases,
     toy_config,
 )
 from tests.evaluate.test_score import toy_documents
@@ -81,7 +82,11 @@ def main() -> None:
     loss.TILE = mlp.TILE = 16  # several tiles, so that recomputation under ZeRO is tested as well
     out, wanted = Path(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo")
-    results = {case_name(c): run(c) for c in cases() + bf16_cases() if wanted in case_name(c)}
+    results = {
+        case_name(c): run(c)
+        for c in cases() + ring_cases() + bf16_cases()
+        if wanted in case_name(c)
+    }
     if int(os.environ["RANK"]) == 0:
         torch.save(results, out)
     dist.barrier()

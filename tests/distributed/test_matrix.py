@@ -1,5 +1,6 @@
-"""ZeRO 1/2/3 x sequence_parallel 1/2 x accumulation 1/2 x every encoding, on two real processes,
-against one plain-torch process: the numbers must not depend on how the work is shared."""
+"""ZeRO 1/2/3 x sequence_parallel 1/2 x accumulation 1/2 x encodings of every mechanism, and rings,
+on two real processes, against one plain-torch process: the numbers must not depend on how the work
+is shared."""
 
 import functools
 import os
@@ -11,12 +12,20 @@ import torch
 
 from tests.distributed.plain import Plain, train
 from tests.distributed.ranks import run_ranks
-from tests.distributed.toy import LENGTH, STEPS, bf16_cases, case_name, cases, toy_config
+from tests.distributed.toy import (
+    LENGTH,
+    STEPS,
+    bf16_cases,
+    case_name,
+    cases,
+    ring_cases,
+    toy_config,
+)
 
 pytestmark = pytest.mark.distributed
 # a part of the matrix by name; the mutation runner needs one case, not all
 WANTED = os.environ.get("FARSIGHT_MATRIX", "")
-CASES = [case for case in cases() + bf16_cases() if WANTED in case_name(case)]
+CASES = [case for case in cases() + ring_cases() + bf16_cases() if WANTED in case_name(case)]
 
 
 @functools.cache
@@ -78,6 +87,7 @@ def test_short_evaluations_do_not_depend_on_the_sharding(
 
 
 def test_matrix_is_whole() -> None:
-    assert len(cases()) == 72 + 24 + 2
-    assert len({case_name(case) for case in cases()}) == len(cases())
+    assert len(cases()) == 72 + 24 + 2 and len(ring_cases()) == 20
+    every = cases() + ring_cases() + bf16_cases()
+    assert len({case_name(case) for case in every}) == len(every)
     assert plain("rope").norms[0] > toy_config("rope").optimizer.gradient_clip, "clipping must bite"

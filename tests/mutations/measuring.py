@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 
 BATTERY = "tests/positions/test_battery.py"
+PATHS = "tests/positions/test_paths.py"
 PUBLISHED = "tests/positions/test_published.py"
 WINDOWS = "tests/evaluate/test_windows.py"
 SCORE = "tests/evaluate/test_score.py"
@@ -15,7 +16,7 @@ FAULTS = (
         "pipeline/positions/t5.py",
         "held = self.table[",
         "held = (0.5 * self.table + 0.5 * self.table.detach())[",
-        BATTERY,
+        PATHS,
     ),
     Mutation(
         "the tail of a document dropped",
@@ -71,7 +72,7 @@ FAULTS = (
         "pipeline/positions/rope.py",
         "_turned(q, turn), _turned(k, turn)",
         "_turned(q, turn), _turned(k, turn.conj())",
-        BATTERY,
+        PATHS,
     ),
     Mutation(
         "alibi's first slope is one",

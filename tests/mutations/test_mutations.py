@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks import ROOT
-from tests.mutations import measuring, sharding
+from tests.mutations import attending, measuring, sharding
 from tests.mutations.mutation import Mutation
 
-MUTATIONS = (*sharding.FAULTS, *measuring.FAULTS)
+MUTATIONS = (*sharding.FAULTS, *measuring.FAULTS, *attending.FAULTS)
 COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")
 
 

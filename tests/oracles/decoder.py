@@ -121,14 +121,10 @@ class OracleDecoder:
     def _block(self, x: Tensor, layer: int) -> Tensor:
         (length, width), at = x.shape, f"blocks.{layer}."
         d = width // self.heads
-        projected = (
-            _norm(x, self.w[at + "attention.gain"]) @ self.w[at + "attention.qkv"].T
-        )
+        projected = _norm(x, self.w[at + "attention.gain"]) @ self.w[at + "attention.qkv"].T
         # head after head, and q, k, v within each
         q, k, v = projected.view(length, self.heads, 3, d).permute(2, 1, 0, 3)
         mixed = self._attention(q, k, v, layer)
         x = x + mixed.transpose(0, 1).reshape(length, width) @ self.w[at + "attention.out"].T
-        gate, up = (
-            _norm(x, self.w[at + "mlp.gain"]) @ self.w[at + "mlp.gate_up"].T
-        ).chunk(2, -1)
+        gate, up = (_norm(x, self.w[at + "mlp.gain"]) @ self.w[at + "mlp.gate_up"].T).chunk(2, -1)
         return x + (gate * torch.sigmoid(gate) * up) @ self.w[at + "mlp.out"].T
