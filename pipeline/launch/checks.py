@@ -27,13 +27,17 @@ def check_model(config: Config) -> tuple[int, int]:
     """Build and call the decoder without memory; returns all parameters and the encoding's.
 
     Raises:
-        ConfigError: the encoding refuses its settings, the sizes, or the train length.
+        ConfigError: the encoding refuses its settings, the sizes, or the train length, or the
+            attention path does not serve it.
     """
     with torch.device("meta"):
         decoder = Decoder(config).to(PRECISIONS[config.trainer.precision])
         decoder.position.check_length(config.train_length)
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
+    for length in {config.train_length, *config.eval_lengths}:
+        if length <= (decoder.position.max_length or length):
+            attention_path(config, "cuda" if on_gpu(config) else "cpu", length)
     if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
         raise ConfigError(
             f"position={config.position['name']!r} needs all heads on one rank; set "
@@ -49,11 +53,6 @@ def check_devices(config: Config) -> None:
         ConfigError: there is no GPU, or fewer than trainer.processes.
     """
     wanted, here = config.trainer.accelerator, torch.cuda.is_available()
-    if config.model.attention_path == "flex" and not on_gpu(config):
-        raise ConfigError(
-            "model.attention_path=flex: FlexAttention has no gradient on CPU; use auto, or train "
-            "on a GPU (trainer.accelerator)"
-        )
     held = torch.cuda.device_count()
     if wanted == "cuda" and not here:
         raise ConfigError(

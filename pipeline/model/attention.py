@@ -12,8 +12,6 @@ All are exact and tested against the same slow loops. (torch leaves its fused ke
 quadratic one at odd head widths: keep the head width a multiple of 8.)
 """
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import torch.nn.functional as F
@@ -29,11 +27,7 @@ from pipeline.model.tile import TileKernel
 from pipeline.positions.scores import Scores
 
 AUTO = "auto"
-KERNELS: dict[str, Callable[[], Kernel]] = {
-    "sdpa": FlashKernel,
-    "far_near": FarNearKernel,
-    "tile": TileKernel,
-}
+PARTIAL = ("sdpa", "tile")  # paths that need not have all keys of a row
 # sequences at least this many times as long as the near band are faster by far_near (measured)
 FAR_PER_NEAR = 64
 
@@ -77,15 +71,8 @@ def attention(
         ConfigError: `path` does not serve these scores.
     """
     device, length = v.device.type, v.shape[2]
-    ring = (exchange or Exchange()).kernel(partial(kernel, path=path))
-    possible = paths(scores, device)
-    if ring is not None:
-        possible = [name for name in possible if name in KERNELS]
-    if path not in (AUTO, *possible):
-        raise ConfigError(
-            f"model.attention_path={path!r} does not serve this position encoding on {device} "
-            f"({v.dtype}{'' if ring is None else ', ring'}); use auto, {', '.join(possible)}"
-        )
+    ring = (exchange or Exchange()).kernel(partial(part_kernel, path=path))
+    check_path(path, scores, device, ring is not None)
     if ring is not None:
         return run(ring, scores, v)
     if path == AUTO:
@@ -97,14 +84,27 @@ def attention(
         return sdpa(*scores.folded(), v, scores.scale)
     if path == "sdpa":
         return sdpa(*scores.pairs[0], v, scores.scale)
-    return run(kernel(scores, length, path), scores, v)
+    return run(FarNearKernel() if path == "far_near" else TileKernel(), scores, v)
 
 
-def kernel(scores: Scores, length: int, path: str = AUTO) -> Kernel:
-    """The kernel for scores over `length` tokens, by the fastest path or the one asked for."""
-    if path == AUTO:
-        path = choose(replace(scores, folded=None), length, scores.ids_q.device.type)
-    return KERNELS[path]()
+def check_path(path: str, scores: Scores, device: str, ring: bool) -> None:
+    """Refuse a path that cannot compute these scores.
+
+    Raises:
+        ConfigError: `path` is neither `auto` nor among `paths`; of a ring, among PARTIAL too.
+    """
+    possible = [name for name in paths(scores, device) if not ring or name in PARTIAL]
+    if path not in (AUTO, *possible):
+        raise ConfigError(
+            f"model.attention_path={path!r} does not serve this position encoding on {device}"
+            f"{' in a ring' if ring else ''}, with its precision, window and lengths; use auto, "
+            f"{', '.join(possible)}"
+        )
+
+
+def part_kernel(scores: Scores, path: str = AUTO) -> Kernel:
+    """The kernel for the part of the keys that one station of a ring has."""
+    return FlashKernel() if scores.plain and path != "tile" else TileKernel()
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

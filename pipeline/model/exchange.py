@@ -36,9 +36,9 @@ class Exchange:
         """x [B,A,h,E] -> [B,T,H,E]."""
         return x
 
-    def kernel(self, local: Callable[[Scores, int], Kernel]) -> Kernel | None:
+    def kernel(self, local: Callable[[Scores], Kernel]) -> Kernel | None:
         """The kernel that fetches the keys of other ranks; None if this rank has them all.
 
-        `local` gives the kernel for scores over so many tokens at hand.
+        `local` gives the kernel for the scores of a part of the keys.
         """
         return None

@@ -5,8 +5,9 @@ whole far part of row i: a shift of its log-sum-exp. So the far part is plain ca
 q[W:] over k[:S-W], on the fused kernel; the near part, i - j < W, is the tile path with a window
 of W; the two are merged by their log-sum-exps. V[W] is added to the far part's output.
 
-The far constants' gradient needs no far tile: a row of the scores' gradient sums to zero, so its
-far part is minus its near part. Legend: B batch, h heads, S tokens, d head width.
+The far constants' gradient needs no far tile: a whole row of the scores' gradient sums to zero, so
+its far part is minus its near part. This is why the kernel must have all keys of a row: it serves
+no ring. Legend: B batch, h heads, S tokens, d head width.
 """
 
 from dataclasses import replace
@@ -26,7 +27,7 @@ def serves_far_near(scores: Scores) -> bool:
 
 
 class FarNearKernel:
-    """See `pipeline.model.kernel.Kernel`."""
+    """See `pipeline.model.kernel.Kernel`; its rows must be whole."""
 
     def _start(self, scores: Scores) -> int:
         """W, the least far distance."""
@@ -92,6 +93,6 @@ class FarNearKernel:
             queries[:, :, start:] += (rest * scores.keys[:, -1:].float()).to(queries.dtype)
             keys[:, -1] += (rest * scores.queries[:, :, start:].float()).sum((0, 2)).to(keys.dtype)
         if values is not None:
-            mass = 1 - near.mass[..., start:].unsqueeze(-1)
-            values[:, -1] += (mass * slope.float()).sum((0, 2)).to(values.dtype)
+            # sum_j over far keys of P_ij dout_i is what their values got, all together
+            values[:, -1] += far[2].float().sum((0, 2)).to(values.dtype)
         return d_v, (d_q, d_k, table, queries, keys, values)

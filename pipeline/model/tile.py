@@ -55,8 +55,8 @@ class TileKernel:
 class TilePass:
     """One pass over the tiles of one layer.
 
-    With `sums`, a backward pass also fills `row_sums` and `mass` [B,h,S]: sums over the keys of
-    the scores' gradient and of the attention weights.
+    With `sums`, a backward pass also fills `row_sums` [B,h,S]: sums over the keys of the scores'
+    gradient.
     """
 
     def __init__(self, scores: Scores, v: Tensor, sums: bool = False) -> None:
@@ -81,7 +81,7 @@ class TilePass:
         if scores.values is not None:
             self.added = DistanceTable(scores.values, *shape)
         self.ids_q = scores.ids_q.flip(0)
-        self.row_sums, self.mass = self.values.new_zeros(2, *self.values.shape[:2])
+        self.row_sums = self.values.new_zeros(self.values.shape[:2])
         self.gradients: Gradients = ()
 
     def tiles(self) -> Iterator[list[Tile]]:
@@ -162,10 +162,8 @@ class TilePass:
                 self._collect(Spread(d_score), tile)
                 if self.sums:
                     self.row_sums[:, here] += d_score.sum(-1)
-                    self.mass[:, here] += weight.sum(-1)
         self.gradients = self._finish()
-        rows = self.v.shape[:3]
-        self.row_sums, self.mass = (x.flip(1).view(rows) for x in (self.row_sums, self.mass))
+        self.row_sums = self.row_sums.flip(1).view(self.v.shape[:3])
         return d_values.view(self.v.shape).to(self.v.dtype)
 
     def _start_gradients(self, wanted: Wanted) -> None:

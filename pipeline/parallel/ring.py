@@ -27,7 +27,7 @@ from pipeline.parallel.shard import stripe
 from pipeline.parallel.ulysses import Ulysses
 from pipeline.positions.scores import Scores
 
-Local = Callable[[Scores, int], Kernel]
+Local = Callable[[Scores], Kernel]
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,8 @@ class RingKernel:
     def _meet(self, scores: Scores, payload: Tensor, step: int) -> tuple[Meeting | None, Tensor]:
         """This station's queries and what travelled `step` stations: the meeting, and its v."""
         width = scores.pairs[0][1].shape[-1]
-        *keys, v = payload.split(
-            [width] * len(scores.pairs) + [payload.shape[-1] - width * len(scores.pairs)], -1
-        )
+        branches = [width] * len(scores.pairs)
+        *keys, v = payload.split([*branches, payload.shape[-1] - sum(branches)], -1)
         pairs = tuple((q, k) for (q, _), k in zip(scores.pairs, keys, strict=True))
         other = (self.station - step) % self.stations
         meeting = meet(replace(scores, pairs=pairs), self.station, other, self.stations)
@@ -140,8 +139,8 @@ class RingKernel:
             arrived = None if last else self._pass_on(payload)
             meeting, values = self._meet(scores, payload, step)
             if meeting is not None:
-                kernel, lead = self.local(meeting.scores, meeting.size), meeting.lead
-                part, part_lse = kernel.forward(meeting.scores, values)
+                lead = meeting.lead
+                part, part_lse = self.local(meeting.scores).forward(meeting.scores, values)
                 if step == 0:
                     out, lse = part.float(), part_lse
                 else:
@@ -167,7 +166,7 @@ class RingKernel:
             meeting, values = self._meet(scores, payload, step)
             if meeting is not None:
                 lead = meeting.lead
-                d_values, found = self.local(meeting.scores, meeting.size).backward(
+                d_values, found = self.local(meeting.scores).backward(
                     meeting.scores, values, out[:, :, lead:], lse[..., lead:],
                     d_out[:, :, lead:], wanted,
                 )  # fmt: skip

@@ -52,7 +52,7 @@ class AlibiPosition(Position):
         fine = (slope - coarse.double()).to(q.dtype)
         digits = torch.stack([_DIGIT * coarse, _DIGIT * fine, coarse, fine], dim=-1)
         columns = digits[None, :, None].expand(*q.shape[:3], -1)
-        j = ids - site.length // 2
+        j = ids - ids[:, :1] - site.length // 2
         high = torch.div(j, _DIGIT, rounding_mode="floor")
         low = j - _DIGIT * high
         rows = torch.stack([high, high, low, low], dim=-1)[:, None].to(k.dtype)

@@ -24,8 +24,8 @@ class Scores:
     Attributes:
         pairs: (q, k) of each branch, [B,h,S,E].
         scale: factor of the products.
-        ids_q, ids_k: [S] global positions of the queries, and of the keys that they meet, on
-            this rank or another; `bias` and `select` are asked about them.
+        ids_q, ids_k: global positions of the queries [S], and of all keys that they meet, on this
+            rank or another; `bias` and `select` are asked about them.
         constant_from: N - 1 where the tables end in a constant; None where they end with S.
         table: b, [h,N] fp32.
         queries, keys: r [B,h,S,E] and K [h,N,E].

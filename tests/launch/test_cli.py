@@ -35,6 +35,32 @@ def test_positions_lists_every_encoding(capsys: pytest.CaptureFixture[str]) -> N
     assert "attention paths: tile, fold, flex" in printed
 
 
+@pytest.mark.parametrize(
+    ("position", "more", "code"),
+    [
+        ("rope", ["model.attention_path=sdpa"], 0),
+        # the window of 100 tokens takes no effect at 64, and does at 128
+        ("rope", ["model.attention_path=sdpa", "model.attention_window=100"], 2),
+        ("t5", ["model.attention_path=far_near"], 0),
+        ("t5", ["model.attention_path=far_near", "model.attention_window=100"], 2),
+        ("alibi", ["model.attention_path=far_near"], 2),
+        ("t5", ["model.attention_path=far_near", "trainer.ring=2"], 2),
+        ("alibi", ["model.attention_path=fold"], 2),
+        ("alibi", ["model.attention_path=fold", "trainer.precision=bf16"], 0),
+        ("alibi", ["model.attention_path=flex"], 2),
+        ("alibi", ["model.attention_path=flex", "trainer.accelerator=cuda"], 0),
+        ("learned", ["model.attention_path=sdpa"], 0),
+    ],
+)
+def test_an_attention_path_is_checked_at_every_length_before_a_run(
+    position: str, more: list[str], code: int, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = str(ROOT / "configs" / "base.yaml")
+    assert main(["train", base, f"position={position}", *more, "--dry-run"]) == code
+    assert ("model.attention_path=" in capsys.readouterr().err) == (code == 2)
+    assert list(here.iterdir()) == []
+
+
 def test_a_dry_run_names_every_run_and_writes_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

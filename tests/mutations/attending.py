@@ -78,6 +78,13 @@ FAULTS = (
         RING,
     ),
     Mutation(
+        "far and near on parts of rows",
+        "pipeline/model/attention.py",
+        "return FlashKernel() if scores.plain",
+        "return FarNearKernel() if serves_far_near(scores) else FlashKernel() if scores.plain",
+        RING,
+    ),
+    Mutation(
         "a station sees its own future",
         "pipeline/parallel/ring.py",
         "lead = 1 if other > station else 0",
