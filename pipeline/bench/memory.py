@@ -21,6 +21,7 @@ import torch
 from pipeline.bench.cases import Case, build_case, prepare_torch
 from pipeline.bench.options import Subject
 from pipeline.config.schema import Config
+from pipeline.parallel.parent import PARENT, die_with_parent
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -39,6 +40,7 @@ def measure_peak(subject: Subject, config: Config, threads: int) -> Peak:
         **os.environ,
         # glibc keeps freed blocks below its threshold, which grows as they are freed: fix it
         "MALLOC_MMAP_THRESHOLD_": str(2**20),
+        PARENT: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(
             filter(None, [str(Path(__file__).parents[2]), os.getenv("PYTHONPATH")])
         ),
@@ -95,6 +97,7 @@ def _resident(name: str) -> int:
 
 
 def _child() -> None:
+    die_with_parent()
     subject, config, threads = pickle.load(sys.stdin.buffer)
     device = prepare_torch(config, threads)
     print(json.dumps(step_peak(build_case(subject, config, device), device)))

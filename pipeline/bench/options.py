@@ -14,7 +14,7 @@ from pipeline.errors import ConfigError
 MEASURES = ("attention", "step")
 # The settings that a bench reads; any other would have no effect.
 READ = (
-    "model", "model.", "position.", "optimizer.", "data.vocab", "seed", "runs", "trainer.threads",
+    "model", "model.", "position.", "data.vocab", "seed", "runs", "trainer.threads",
     "trainer.precision", "trainer.accelerator",
 )  # fmt: skip
 
@@ -127,6 +127,7 @@ def _check_against(options: Options) -> None:
     model = options.config.model
     for key, value in (
         ("activation_checkpointing", model.activation_checkpointing),
+        ("tiled_mlp", model.tiled_mlp),
         ("attention_window", model.attention_window),
     ):
         if value:

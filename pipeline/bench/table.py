@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 HEADS = (
-    "subject", "length", "seconds", "tokens/s", "ratio", "of", "MFU", "peak MiB", "KiB/token",
-    "parameters",
+    "subject", "length", "seconds", "tokens/s", "ratio", "of", "range", "MFU", "peak MiB",
+    "KiB/token", "parameters",
 )  # fmt: skip
-_LEFT = ("subject", "of", "product")
+_LEFT = ("subject", "of", "range", "product")
 TITLES = {
     "attention": "attention: forward and backward of one layer's attention, no projections",
     "step": "step: forward, loss, backward and fused AdamW of the whole decoder",
@@ -36,6 +36,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{row['tokens_per_second']:,.0f}",
         f"{row['ratio']:.2f}" if "ratio" in row else "-",
         row["yardstick"],
+        f"{min(row['ratios']):.2f}-{max(row['ratios']):.2f}" if "ratio" in row else "-",
         f"{row['mfu']:.0%}",
         f"{row['peak_bytes'] / 2**20:,.0f}" if known else "-",
         f"{row['bytes_per_token'] / 2**10:,.1f}" if known else "-",
@@ -67,11 +68,13 @@ def _notes(record: dict[str, Any]) -> list[str]:
     begin, end = record["load_average"]
     return [
         f"One sequence, {record['precision']}, {record['device']}, {record['threads']} threads, "
-        f"{record['repeats']} rounds; load average {begin:.1f} before, {end:.1f} after.",
+        f"rounds: {record['repeats']}; load average {begin:.1f} before, {end:.1f} after.",
         "seconds: median of the rounds. ratio: median over rounds of the time divided by that",
-        "of the subject named beside it in the same round. MFU: pipeline/model/flops.py in that",
-        f"time, against the best product in {record['precision']} in the same rounds. peak: the",
-        "highest memory of one run beyond weights and optimizer state, in a process of its own.",
+        "of the subject named beside it in the same round. range: the least and the greatest of",
+        "these ratios, of one round the same: then nothing is known of the noise. MFU:",
+        "pipeline/model/flops.py in that time, against the best product in",
+        f"{record['precision']} in the same rounds. peak: the highest memory of one run beyond",
+        "weights and optimizer state, in a process of its own.",
     ]
 
 

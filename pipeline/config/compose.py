@@ -18,13 +18,16 @@ from pipeline.errors import ConfigError
 Point = dict[str, int]
 
 
-def load(path: Path, overrides: Sequence[str], *, folder: Path | None = None) -> list[Config]:
+def load(
+    path: Path, overrides: Sequence[str], *, folder: Path | None = None, trains: bool = True
+) -> list[Config]:
     """Return the validated configuration of every run that a file and overrides ask for.
 
     Later ones win: ``base.yaml``, the includes of the file, the file, the overrides in their order.
     A sweep gives one Config for each point of the product of its axes, the last axis varying
     fastest; setting a swept key later (``seed=3``) takes its axis away. ``folder`` stands in for
-    the ``configs/`` of this repository.
+    the ``configs/`` of this repository. Without ``trains`` the settings need not fit training, as
+    those of a test of a trained run.
 
     Raises ConfigError, naming place, key, value, what is allowed and the fix, before anything is
     written.
@@ -45,7 +48,7 @@ def load(path: Path, overrides: Sequence[str], *, folder: Path | None = None) ->
     for point in points:
         config = _build(entries, axes, point, folder)
         try:
-            validate(config)
+            validate(config, trains)
         except ConfigError as error:
             place = f" (run {_words(axes, point)})" if axes else ""
             raise ConfigError(f"{path}{place}: {error}") from error

@@ -9,8 +9,8 @@ from pipeline.config.values import like, problem, settings, show
 from pipeline.errors import ConfigError
 
 
-def validate(config: Config) -> None:
-    """Check a resolved configuration.
+def validate(config: Config, trains: bool = True) -> None:
+    """Check a resolved configuration; without `trains`, one that tests what was trained before.
 
     Raises ConfigError, naming key, value, what is allowed and the fix, for a value of the wrong
     type or out of range, for values that do not fit together, and for a setting without effect.
@@ -19,7 +19,7 @@ def validate(config: Config) -> None:
         wrong = problem(setting, _value(config, key))
         if wrong:
             raise ConfigError(wrong)
-    for check in _CHECKS:
+    for check in (*_CHECKS, *(_TRAINING_CHECKS if trains else ())):
         check(config)
 
 
@@ -160,6 +160,10 @@ def _ranks(config: Config) -> None:
         f"{group}",
         f"Use one of {_sharings(config, world)}, or a multiple of {group} ranks",
     )
+
+
+def _batch(config: Config) -> None:
+    trainer = config.trainer
     unit = trainer.data_parallel * trainer.accumulate
     below = max(unit, trainer.batch_sequences // unit * unit)
     _require(
@@ -236,7 +240,7 @@ def _data(config: Config) -> None:
         f"Use at most {evaluate.documents}, or null for all",
     )
     _require(
-        evaluate.short_documents <= evaluate.documents,
+        not config.trainer.evaluate_every or evaluate.short_documents <= evaluate.documents,
         config,
         "evaluate.short_documents",
         f"the short evaluation cannot score more than `evaluate.documents` = {evaluate.documents}",
@@ -249,8 +253,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _position,
     _lengths,
     _heads,
-    _window,
     _ranks,
     _schedule,
     _data,
 )
+_TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (_batch, _window)

@@ -33,11 +33,12 @@ def check_model(config: Config) -> tuple[int, int]:
     with torch.device("meta"):
         decoder = Decoder(config).to(PRECISIONS[config.trainer.precision])
         decoder.position.check_length(config.train_length)
-        tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
-        decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
     for length in {config.train_length, *config.eval_lengths}:
         if length <= (decoder.position.max_length or length):
             attention_path(config, "cuda" if on_gpu(config) else "cpu", length)
+    with torch.device("meta"):
+        tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
+        decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
     if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
         raise ConfigError(
             f"position={config.position['name']!r} needs all heads on one rank; set "
@@ -94,7 +95,8 @@ def describe(config: Config) -> str:
     return (
         f"{config.position['name']}: {parameters:,} parameters ({own:,} of the encoding), "
         f"{trainer.max_steps} steps, {tokens:,} tokens, {trainer.world} ranks "
-        f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel), "
+        f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel"
+        f"{f', ring of {trainer.ring}' if trainer.ring > 1 else ''}), "
         f"ZeRO {trainer.zero_stage}, {trainer.precision}, attention by "
         f"{attention_path(config, 'cuda' if on_gpu(config) else 'cpu', config.train_length)}"
     )

@@ -31,12 +31,12 @@ from pipeline.launch.checks import check_devices, check_model, data_key, prepare
 from pipeline.launch.ranks import (
     adopt_slurm_variables,
     check_world,
-    die_with_parent,
     threads_per_rank,
 )
 from pipeline.model.decoder import Decoder, load_weights
-from pipeline.model.plan import attention_path
+from pipeline.model.plan import as_tested, attention_path
 from pipeline.parallel.mesh import build_mesh
+from pipeline.parallel.parent import die_with_parent
 from pipeline.parallel.reduce import world_max
 from pipeline.parallel.ring import exchange_for
 from pipeline.record.folder import RunFolder
@@ -95,7 +95,7 @@ def evaluate(
             f"{checkpoint} was trained under another configuration than {folder.config} says now; "
             "restore that file"
         )
-    decoder = Decoder(config)
+    decoder = Decoder(as_tested(config))
     load_weights(decoder, weights)
     decoder.to(device)
     mesh = build_mesh(config.trainer.sequence_parallel, config.trainer.ring)
@@ -241,7 +241,7 @@ def main(argv: Sequence[str]) -> int:
     die_with_parent()
     try:
         folder = RunFolder.open(Path(run))
-        config = load(folder.config, overrides)[0]
+        config = load(folder.config, overrides, trains=job == "train")[0]
         device = set_up(config)
         prepared = open_prepared(Path(prepared_folder))
         if job == "train":

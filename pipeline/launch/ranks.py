@@ -4,7 +4,6 @@ Three ways in, one way on: our own start (torch's elastic launcher), `torchrun`,
 task per rank). All end in torchrun's variables, RANK, WORLD_SIZE, LOCAL_RANK and MASTER_*.
 """
 
-import ctypes
 import logging
 import os
 import signal
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, FarsightError
+from pipeline.parallel.parent import PARENT
 
-_PR_SET_PDEATHSIG = 1
 _SLURM = {
     "RANK": "SLURM_PROCID",
     "LOCAL_RANK": "SLURM_LOCALID",
@@ -99,7 +98,7 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
 
     # its reports of a failed rank say less than the rank and we do
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    os.environ["FARSIGHT_PARENT"] = str(os.getpid())
+    os.environ[PARENT] = str(os.getpid())
     os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(config))
     launch = LaunchConfig(
         min_nodes=1,
@@ -130,15 +129,3 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         stopped = FarsightError(f"rank {rank} {how}")
         stopped.exit_code = failure.exitcode if failure.exitcode > 0 else 1
         raise stopped from None
-
-
-def die_with_parent() -> None:
-    """Let the kernel end this rank when the process that `start_ranks` runs in has gone (Linux).
-
-    Without it, ranks whose parent was killed would train on into a folder that is no longer theirs.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if str(os.getppid()) != os.environ.get("FARSIGHT_PARENT", str(os.getppid())):
-        os._exit(1)

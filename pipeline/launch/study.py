@@ -22,6 +22,7 @@ from pipeline.launch.checks import (
 )
 from pipeline.launch.ranks import check_one_node, start_ranks
 from pipeline.launch.tables import report
+from pipeline.model.plan import as_tested
 from pipeline.record.folder import RunFolder, run_name
 from pipeline.report.collect import collect
 from pipeline.report.table import text_table
@@ -34,7 +35,6 @@ RETESTABLE = (
     "trainer.nodes",
     "trainer.sequence_parallel",
     "trainer.ring",
-    "model.attention_path",
     "trainer.accelerator",
     "trainer.threads",
 )
@@ -110,7 +110,7 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
     folder = RunFolder.open(path)
     if not folder.finished:
         raise ConfigError(f"{path} holds a run that was not finished: there is nothing to test")
-    saved, points = load(folder.config, [])[0], load(folder.config, overrides)
+    saved, points = load(folder.config, [])[0], load(folder.config, overrides, trains=False)
     if len(points) > 1:
         raise ConfigError("sweep: evaluate tests one set of settings at a time; name one")
     config = points[0]
@@ -123,6 +123,7 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
         )
     check_one_node(config)
     check_devices(config)
+    check_model(as_tested(config))
     latest_export(folder.path / "checkpoints")
     prepared = prepare_all([config])[data_key(config.data)]
     check_text(folder, prepared)

@@ -95,9 +95,11 @@ def check_path(path: str, scores: Scores, device: str, ring: bool) -> None:
     """
     possible = [name for name in paths(scores, device) if not ring or name in PARTIAL]
     if path not in (AUTO, *possible):
+        window = f" with a window of {scores.window} tokens" if scores.window else ""
+        precision = str(scores.pairs[0][0].dtype).removeprefix("torch.")
         raise ConfigError(
-            f"model.attention_path={path!r} does not serve this position encoding on {device}"
-            f"{' in a ring' if ring else ''}, with its precision, window and lengths; use auto, "
+            f"model.attention_path={path!r} does not serve this position encoding{window} in "
+            f"{precision} on {device}{' in a ring' if ring else ''}; use auto, "
             f"{', '.join(possible)}"
         )
 

@@ -1,5 +1,7 @@
 """Which attention path a configuration takes, found without computing anything."""
 
+from dataclasses import replace
+
 import torch
 
 from pipeline.config.schema import Config
@@ -9,6 +11,12 @@ from pipeline.positions import registry
 from pipeline.positions.base import Site
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def as_tested(config: Config) -> Config:
+    """The configuration of the tests after training: they compute in fp32, by any path."""
+    model = replace(config.model, attention_path=AUTO)
+    return replace(config, model=model, trainer=replace(config.trainer, precision="fp32"))
 
 
 def attention_path(config: Config, device: str, length: int) -> str:

@@ -12,7 +12,8 @@ Ring: Liu et al. 2023, arXiv 2310.01889. Stripes: Brandon et al. 2023, arXiv 231
 B batch, h heads held by this rank, A tokens of its stripe, d head width, N entries of a table.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -112,19 +113,28 @@ class RingKernel:
 
         return arrived
 
-    def _payload(self, tensors: list[Tensor], length: int) -> Tensor:
-        """Tensors [B,h,A,...] side by side, padded to the longest stripe."""
-        whole = torch.cat(tensors, dim=-1)
-        longest = -(-length // self.stations)
-        return F.pad(whole, (0, 0, 0, longest - whole.shape[2])).contiguous()
+    def _visits(self, scores: Scores, v: Tensor) -> Iterator[tuple[Meeting | None, Tensor]]:
+        """The meetings of this station's queries with all stations' keys, each with its values.
 
-    def _keys(self, scores: Scores, v: Tensor) -> Tensor:
-        return self._payload([k for _, k in scores.pairs] + [v], len(scores.ids_k))
+        Its own come first. The next station's are on their way while one is worked on.
+        """
+        payload = self._payload(scores, v)
+        for step in range(self.stations):
+            last = step == self.stations - 1
+            arrived = None if last else self._pass_on(payload)
+            yield self._meet(scores, payload, step)
+            if arrived is not None:
+                payload = arrived()
+
+    def _payload(self, scores: Scores, v: Tensor) -> Tensor:
+        """Keys of all branches and values side by side, padded to the longest stripe."""
+        whole = torch.cat([*(k for _, k in scores.pairs), v], dim=-1)
+        longest = -(-len(scores.ids_k) // self.stations)
+        return F.pad(whole, (0, 0, 0, longest - whole.shape[2])).contiguous()
 
     def _meet(self, scores: Scores, payload: Tensor, step: int) -> tuple[Meeting | None, Tensor]:
         """This station's queries and what travelled `step` stations: the meeting, and its v."""
-        width = scores.pairs[0][1].shape[-1]
-        branches = [width] * len(scores.pairs)
+        branches = [k.shape[-1] for _, k in scores.pairs]
         *keys, v = payload.split([*branches, payload.shape[-1] - sum(branches)], -1)
         pairs = tuple((q, k) for (q, _), k in zip(scores.pairs, keys, strict=True))
         other = (self.station - step) % self.stations
@@ -133,58 +143,47 @@ class RingKernel:
 
     def forward(self, scores: Scores, v: Tensor) -> tuple[Tensor, Tensor]:
         """v [B,h,A,d] -> out [B,h,A,d], lse [B,h,A] fp32."""
-        payload, out, lse = self._keys(scores, v), v.float(), v.new_empty(v.shape[:3])
-        for step in range(self.stations):
-            last = step == self.stations - 1
-            arrived = None if last else self._pass_on(payload)
-            meeting, values = self._meet(scores, payload, step)
+        out = torch.zeros_like(v, dtype=torch.float32)
+        lse = torch.full_like(out[..., 0], -math.inf)
+        for meeting, values in self._visits(scores, v):
             if meeting is not None:
                 lead = meeting.lead
-                part, part_lse = self.local(meeting.scores).forward(meeting.scores, values)
-                if step == 0:
-                    out, lse = part.float(), part_lse
-                else:
-                    mixed = merge(out[:, :, lead:], lse[..., lead:], part, part_lse)
-                    out[:, :, lead:], lse[..., lead:] = mixed
-            if arrived is not None:
-                payload = arrived()
+                part = self.local(meeting.scores).forward(meeting.scores, values)
+                mixed = merge(out[:, :, lead:], lse[..., lead:], *part)
+                out[:, :, lead:], lse[..., lead:] = mixed
         return out.to(v.dtype), lse
 
     def backward(
         self, scores: Scores, v: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, wanted: Wanted
     ) -> tuple[Tensor, Gradients]:
         """Gradients of v and of `scores.tensors()`."""
-        payload = self._keys(scores, v)
-        travelling = torch.zeros_like(payload, dtype=torch.float32)
+        count, width = len(scores.pairs), v.shape[-1]
         totals = [
             None if t is None else torch.zeros_like(t, dtype=torch.float32)
             for t in scores.tensors()
         ]
-        for step in range(self.stations):
-            last = step == self.stations - 1
-            arrived = None if last else self._pass_on(payload)
-            meeting, values = self._meet(scores, payload, step)
+        travelling = torch.zeros_like(self._payload(scores, v), dtype=torch.float32)
+        for meeting, values in self._visits(scores, v):
             if meeting is not None:
                 lead = meeting.lead
                 d_values, found = self.local(meeting.scores).backward(
                     meeting.scores, values, out[:, :, lead:], lse[..., lead:],
                     d_out[:, :, lead:], wanted,
                 )  # fmt: skip
-                d_keys = [x for x in found[1 : 2 * len(scores.pairs) : 2] if x is not None]
+                d_keys = [x for x in found[1 : 2 * count : 2] if x is not None]
                 travelling[:, :, : meeting.size] += torch.cat([*d_keys, d_values], -1).float()
-                _gather(totals, found, meeting, len(scores.pairs))
+                _gather(totals, found, meeting, count)
             travelling = self._pass_on(travelling)()
-            if arrived is not None:
-                payload = arrived()
-        width = payload.shape[-1] - v.shape[-1]
-        held = travelling[:, :, : v.shape[2]]
-        for branch, d_k in enumerate(held[..., :width].chunk(len(scores.pairs), -1)):
-            totals[2 * branch + 1] = d_k
+        # after as many steps as there are stations, what was gathered underway is home
+        *d_keys, d_v = travelling[:, :, : v.shape[2]].split(
+            [*(k.shape[-1] for _, k in scores.pairs), width], -1
+        )
+        totals[1 : 2 * count : 2] = d_keys
         gradients = tuple(
             None if total is None or whole is None else total.to(whole.dtype)
             for total, whole in zip(totals, scores.tensors(), strict=True)
         )
-        return held[..., width:].to(v.dtype), gradients
+        return d_v.to(v.dtype), gradients
 
 
 def _gather(totals: list[Tensor | None], found: Gradients, meeting: Meeting, branches: int) -> None:

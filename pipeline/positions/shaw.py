@@ -26,8 +26,8 @@ class ShawPosition(Position):
 
     def __init__(self, shape: Shape, *, clip: int = 16) -> None:
         super().__init__(shape)
-        if clip < 1:
-            raise ConfigError(f"position.clip={clip}: must be at least 1 (the paper: 16)")
+        if not 1 <= clip <= 2**20:
+            raise ConfigError(f"position.clip={clip}: must be 1 to {2**20} (the paper: 16)")
         self.clip = clip
         size = (shape.layers, clip + 1, shape.head_width)
         spread = (6.0 / (2 * clip + 1 + shape.head_width)) ** 0.5

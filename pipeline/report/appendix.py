@@ -45,9 +45,10 @@ def cost_table(study: Study) -> str:
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     body = f'<tbody class="encoding">{rows}</tbody>'
     note = (
-        "The attention path is that of training; all paths compute the same. Speed is of training "
-        "alone. Memory is the most any rank held until the end of training, "
-        "the short evaluations at every length included. Compare runs of one machine only."
+        "The attention path is how training computed attention, at its length (docs/attention.md); "
+        "all paths compute the same. Speed is of training alone. Memory is the most any rank held "
+        "until the end of training, the short evaluations at every length included. Compare runs "
+        "of one machine only."
     )
     said = f'<div class="notes"><p>{note}</p></div>'
     return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}{said}</section>"

@@ -41,6 +41,8 @@ def _read(*overrides: str, **options: Any) -> Options:
             "`model.activation_checkpointing` = True is not allowed with --against",
         ),
         (["model.attention_window=16"], {"against": "hf"}, "`model.attention_window` = 16"),
+        (["model.tiled_mlp=true"], {"against": "hf"}, "`model.tiled_mlp` = True"),
+        (["optimizer.gradient_clip=5"], {}, "`optimizer.gradient_clip` has no effect on a bench"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

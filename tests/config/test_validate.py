@@ -60,6 +60,18 @@ def test_settings_that_do_not_fit_are_refused(overrides: list[str], key: str, fi
         load(BASE, overrides)
 
 
+def test_a_test_of_a_trained_run_need_not_fit_training() -> None:
+    for overrides in (
+        ["trainer.processes=3", "trainer.sequence_parallel=1"],
+        ["model.attention_window=100", "train_length=64", "eval_lengths=[64]"],
+    ):
+        assert load(BASE, overrides, trains=False)
+        with pytest.raises(ConfigError):
+            load(BASE, overrides)
+    with pytest.raises(ConfigError, match="trainer.sequence_parallel"):
+        load(BASE, ["trainer.sequence_parallel=3"], trains=False)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
