@@ -26,6 +26,7 @@ from pipeline.model.distance import (
     hankel_view,
 )
 from pipeline.model.kernel import Gradients, Wanted
+from pipeline.model.reach import decays, head_groups, of_heads, reaches
 from pipeline.positions.scores import Scores
 
 _LOG2E = math.log2(math.e)
@@ -41,15 +42,34 @@ class TileKernel:
 
     def forward(self, scores: Scores, v: Tensor) -> tuple[Tensor, Tensor]:
         """v [B,h,S,d] -> out [B,h,S,d], lse [B,h,S] fp32."""
-        return TilePass(scores, v).forward()
+        groups = head_groups(scores, v)
+        if len(groups) == 1:
+            return TilePass(scores, v).forward()
+        out, lse = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
+        for heads in groups:
+            own = TilePass(of_heads(scores, heads), v[:, heads]).forward()
+            out[:, heads], lse[:, heads] = own
+        return out, lse
 
     def backward(
         self, scores: Scores, v: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, wanted: Wanted
     ) -> tuple[Tensor, Gradients]:
         """Gradients of v and of `scores.tensors()`."""
-        done = TilePass(scores, v)
-        d_v = done.backward(out, lse, d_out, wanted)
-        return d_v, done.gradients
+        groups = head_groups(scores, v)
+        if len(groups) == 1:
+            done = TilePass(scores, v)
+            return done.backward(out, lse, d_out, wanted), done.gradients
+        ((q, k),), table, d_v = scores.pairs, scores.table, torch.empty_like(v)
+        assert table is not None
+        d_q, d_k = torch.empty_like(q), torch.empty_like(k)
+        d_table = torch.zeros_like(table, dtype=torch.float32) if wanted[2] else None
+        for heads in groups:
+            done = TilePass(of_heads(scores, heads), v[:, heads])
+            d_v[:, heads] = done.backward(out[:, heads], lse[:, heads], d_out[:, heads], wanted)
+            d_q[:, heads], d_k[:, heads], own, *_ = done.gradients  # type: ignore[assignment]
+            if d_table is not None:
+                d_table[heads] = own  # type: ignore[assignment]
+        return d_v, (d_q, d_k, d_table, None, None, None)
 
 
 class TilePass:
@@ -81,6 +101,10 @@ class TilePass:
         if scores.values is not None:
             self.added = DistanceTable(scores.values, *shape)
         self.ids_q = scores.ids_q.flip(0)
+        self.reach: list[int] | None = None
+        if table is not None and decays(scores) and not v.is_meta:
+            q, k = (slices(x) for x in scores.pairs[0])
+            self.reach = reaches(q, k, unit, table, self.rows).amax(0).tolist()
         self.row_sums = self.values.new_zeros(self.values.shape[:2])
         self.gradients: Gradients = ()
 
@@ -88,7 +112,8 @@ class TilePass:
         """Of each row block the tiles that it sees, from the diagonal back."""
         for i0 in range(0, self.length, self.rows):
             i1 = min(self.length, i0 + self.rows)
-            first = 0 if self.scores.window is None else max(0, i0 - self.scores.window + 1)
+            seen = self.length if self.reach is None else self.reach[i0 // self.rows]
+            first = max(0, i0 - min(seen, self.scores.window or self.length) + 1)
             ends = range(i1, first, -self.columns)
             yield [Tile(self.length, i0, i1, max(first, j1 - self.columns), j1) for j1 in ends]
 

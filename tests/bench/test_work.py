@@ -72,7 +72,8 @@ def test_alibi_stays_within_its_tiles(length: int) -> None:
     scores = 4 * LAYERS * HEADS * length**2 / 2
     assert own.allocated <= plain.allocated + 4 * scores
     tiles = sum(-(-end // 512) for end in range(256, length + 1, 256))
-    assert own.calls <= plain.calls + 60 * LAYERS * tiles
+    # and a fixed number for each layer: how far its heads look
+    assert own.calls <= plain.calls + LAYERS * (60 * tiles + 100)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -90,6 +90,8 @@ def main() -> None:
     if int(os.environ["RANK"]) == 0:
         torch.save(results, out)
     dist.barrier()
+    # or a thread of gloo may be alive when the interpreter ends, and abort it
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

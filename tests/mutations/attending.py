@@ -71,6 +71,13 @@ FAULTS = (
         ATTENTION,
     ),
     Mutation(
+        "tiles left out that weigh something",
+        "pipeline/model/reach.py",
+        "NOTHING = 64.0",
+        "NOTHING = 2.0",
+        "tests/model/test_reach.py",
+    ),
+    Mutation(
         "ring tables by local distance",
         "pipeline/parallel/ring.py",
         "* stations + offset).clamp(max=last)",

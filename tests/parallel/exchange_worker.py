@@ -135,6 +135,8 @@ def main() -> None:
     if dist.get_rank() == 0:
         Path(sys.argv[1]).write_text(json.dumps(gathered))
     dist.barrier()
+    # or a thread of gloo may be alive when the interpreter ends, and abort it
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def test_rope_angles_stay_right_far_away() -> None:
         ({"name": "t5", "buckets": 7}, "position.buckets=7"),
         ({"name": "t5", "max_distance": 16}, "position.max_distance=16"),
         ({"name": "fire", "threshold_share": 0.0}, "position.threshold_share=0.0: must be above 0"),
-        ({"name": "shaw", "clip": 0}, "position.clip=0: must be at least 1"),
+        ({"name": "shaw", "clip": 0}, "position.clip=0: must be 1 to"),
         ({"name": "transformer_xl", "relative_width": "d"}, "must be one of model, head"),
         ({"name": "rerope", "window_share": 0.01}, "0 tokens of train_length=24; must give"),
     ],
