@@ -18,8 +18,6 @@ from torch import Tensor
 from pipeline.positions.scores import Scores
 
 NOTHING = 64.0
-# from this length on, keys and values of all heads do not fit into a processor's cache together
-LONG = 8192
 
 
 def reaches(q: Tensor, k: Tensor, unit: float, table: Tensor, rows: int) -> Tensor:
@@ -54,17 +52,17 @@ def decays(scores: Scores) -> bool:
 def head_groups(scores: Scores, v: Tensor) -> list[list[int]]:
     """Which heads to compute together: v [B,h,S,d] -> lists of heads.
 
-    Heads that look equally far, as many as there are threads, if some look less far than others or
-    the sequence is long; otherwise all at once.
+    Heads that look about equally far, as many as there are threads, if some bias falls far enough
+    to leave tiles out; otherwise all at once.
     """
-    heads, length = v.shape[1], v.shape[2]
+    heads = v.shape[1]
     together = [list(range(heads))]
     if not decays(scores) or v.device.type != "cpu":
         return together
     assert scores.table is not None
     last = scores.table.detach().float()
     fall = last[:, 0] - last.amin(-1)
-    if length < LONG and bool((fall < 2 * NOTHING).all()):
+    if bool((fall < 2 * NOTHING).all()):
         return together
     order = fall.argsort().tolist()
     size = torch.get_num_threads()

@@ -103,7 +103,7 @@ def test_a_steep_head_costs_a_band() -> None:
     assert work(1) < LENGTH * (ROWS + 100)
 
 
-def test_flat_heads_of_short_sequences_stay_together() -> None:
+def test_flat_heads_stay_together() -> None:
     scores, v, _ = scores_of(0.01 * falling())
     assert reach.head_groups(scores, v) == [[0, 1, 2, 3, 4]]
 
