@@ -111,9 +111,10 @@ class Scorer:
     ) -> None:
         """Put this rank's scored values of one window where they belong in the whole."""
         here = range(window.length)[self.exchange.tokens(window.length)]
-        scored = window.length - window.scored
-        held = [(at, place - scored) for at, place in enumerate(here) if place >= scored]
-        if held:
-            own, whole = (torch.tensor(x, device=row.device) for x in zip(*held, strict=True))
-            nats[start + whole] = row[own].double()
-            times[start + whole] += 1
+        first = window.length - window.scored
+        skipped = max(0, -((here.start - first) // here.step))
+        scored = here[skipped:]
+        if scored:
+            places = slice(start + scored[0] - first, start + scored[-1] - first + 1, here.step)
+            nats[places] = row[skipped:].double()
+            times[places] += 1

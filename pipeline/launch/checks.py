@@ -15,7 +15,7 @@ from pipeline.evaluate.documents import documents_for
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS, attention_path
 from pipeline.record.folder import RunFolder
-from pipeline.training.fit import on_gpu
+from pipeline.training.fit import device_type
 
 
 def say(message: str) -> None:
@@ -35,7 +35,7 @@ def check_model(config: Config) -> tuple[int, int]:
         decoder.position.check_length(config.train_length)
     for length in {config.train_length, *config.eval_lengths}:
         if length <= (decoder.position.max_length or length):
-            attention_path(config, "cuda" if on_gpu(config) else "cpu", length)
+            attention_path(config, device_type(config), length)
     with torch.device("meta"):
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
@@ -98,7 +98,7 @@ def describe(config: Config) -> str:
         f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel"
         f"{f', ring of {trainer.ring}' if trainer.ring > 1 else ''}), "
         f"ZeRO {trainer.zero_stage}, {trainer.precision}, attention by "
-        f"{attention_path(config, 'cuda' if on_gpu(config) else 'cpu', config.train_length)}"
+        f"{attention_path(config, device_type(config), config.train_length)}"
     )
 
 

@@ -43,7 +43,7 @@ from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog
 from pipeline.record.progress import progress_bar
 from pipeline.record.wandb_mirror import WandbMirror
-from pipeline.training.fit import Fitted, fit, on_gpu
+from pipeline.training.fit import Fitted, device_type, fit, on_gpu
 
 
 def set_up(config: Config) -> torch.device:
@@ -188,9 +188,7 @@ def _write_summary(
         "train_length": config.train_length,
         "parameters": fitted.parameters,
         "position_parameters": fitted.position_parameters,
-        "attention_path": attention_path(
-            config, "cuda" if on_gpu(config) else "cpu", config.train_length
-        ),
+        "attention_path": attention_path(config, device_type(config), config.train_length),
         "tokens": fitted.tokens,
         "tokens_per_second": fitted.tokens / max(fitted.train_seconds, 1e-9),
         "peak_memory_bytes": memory,

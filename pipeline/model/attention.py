@@ -6,7 +6,7 @@
 | `fold`     | scores that an encoding rewrites as plain products of wider q and k         |
 | `far_near` | tables by distance that end in a constant: fused kernel plus a near band    |
 | `tile`     | everything                                                                  |
-| `flex`     | biases by distance and windows, compiled; forward only on CPU               |
+| `flex`     | plain products, biases by distance and windows, compiled; not on CPU        |
 
 All are exact and tested against the same slow loops. (torch leaves its fused kernel for a
 quadratic one at odd head widths: keep the head width a multiple of 8.)
@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError
 from pipeline.model.exchange import Exchange
 from pipeline.model.far_near import FarNearKernel, serves_far_near
 from pipeline.model.flash import FlashKernel
-from pipeline.model.flex import compiled, flex, serves_flex
+from pipeline.model.flex import compiled, flex
 from pipeline.model.kernel import Kernel, run
 from pipeline.model.tile import TileKernel
 from pipeline.positions.scores import Scores
@@ -41,7 +41,7 @@ def paths(scores: Scores, device: str) -> list[str]:
         found.append("fold")
     if serves_far_near(scores):
         found.append("far_near")
-    if serves_flex(scores) and device != "cpu":
+    if scores.tabular and device != "cpu":
         found.append("flex")
     return found
 

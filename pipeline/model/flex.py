@@ -14,12 +14,6 @@ from torch import Tensor
 from pipeline.positions.scores import Scores
 
 
-def serves_flex(scores: Scores) -> bool:
-    """Whether the scores are products of one pair, a table by distance and a window."""
-    other = (scores.keys, scores.values, scores.bias, scores.select)
-    return all(part is None for part in other)
-
-
 @cache
 def compiled() -> Any:
     """FlexAttention, compiled when first called; its own cache is by shape."""

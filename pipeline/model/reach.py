@@ -43,12 +43,6 @@ def of_heads(scores: Scores, heads: list[int]) -> Scores:
     return replace(scores, pairs=((q[:, heads], k[:, heads]),), table=table[heads])
 
 
-def decays(scores: Scores) -> bool:
-    """Whether the scores are products of one pair and a table by distance, and nothing else."""
-    other = (scores.keys, scores.values, scores.bias, scores.select)
-    return scores.table is not None and all(part is None for part in other)
-
-
 def head_groups(scores: Scores, v: Tensor) -> list[list[int]]:
     """Which heads to compute together: v [B,h,S,d] -> lists of heads.
 
@@ -57,9 +51,8 @@ def head_groups(scores: Scores, v: Tensor) -> list[list[int]]:
     """
     heads = v.shape[1]
     together = [list(range(heads))]
-    if not decays(scores) or v.device.type != "cpu":
+    if scores.table is None or not scores.tabular or v.device.type != "cpu":
         return together
-    assert scores.table is not None
     last = scores.table.detach().float()
     fall = last[:, 0] - last.amin(-1)
     if bool((fall < 2 * NOTHING).all()):

@@ -26,7 +26,7 @@ from pipeline.model.distance import (
     hankel_view,
 )
 from pipeline.model.kernel import Gradients, Wanted
-from pipeline.model.reach import decays, head_groups, of_heads, reaches
+from pipeline.model.reach import head_groups, of_heads, reaches
 from pipeline.positions.scores import Scores
 
 _LOG2E = math.log2(math.e)
@@ -102,7 +102,7 @@ class TilePass:
             self.added = DistanceTable(scores.values, *shape)
         self.ids_q = scores.ids_q.flip(0)
         self.reach: list[int] | None = None
-        if table is not None and decays(scores) and not v.is_meta:
+        if table is not None and scores.tabular and not v.is_meta:
             q, k = (slices(x) for x in scores.pairs[0])
             self.reach = reaches(q, k, unit, table, self.rows).amax(0).tolist()
         self.row_sums = self.values.new_zeros(self.values.shape[:2])

@@ -59,9 +59,15 @@ class Scores:
         return tuple(table for table in tables if table is not None)
 
     @property
+    def tabular(self) -> bool:
+        """Whether S_ij = q_i . k_j scale + b[i - j], or without b, in a window or not."""
+        other = (self.keys, self.values, self.bias, self.select)
+        return all(part is None for part in other)
+
+    @property
     def plain(self) -> bool:
         """Whether S_ij = q_i . k_j scale, and nothing else."""
-        return not (self.by_distance or self.bias or self.select or self.window)
+        return self.tabular and self.table is None and self.window is None
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """What a gradient may be asked for, in the order that `with_tensors` takes it."""

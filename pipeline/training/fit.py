@@ -70,7 +70,7 @@ def fit(
     if documents is not None and trainer_config.evaluate_every:
         callbacks.append(ShortEvaluation(documents, recorder, write))
     trainer = L.Trainer(
-        accelerator="cuda" if on_gpu(config) else "cpu",
+        accelerator=device_type(config),
         devices=trainer_config.processes,
         num_nodes=trainer_config.nodes,
         strategy=SequenceParallelStrategy(trainer_config),
@@ -101,3 +101,8 @@ def on_gpu(config: Config) -> bool:
     """Whether this run uses CUDA: asked for, or `auto` where there is a device."""
     accelerator = config.trainer.accelerator
     return accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
+
+
+def device_type(config: Config) -> str:
+    """`cuda` or `cpu`, whichever this run uses."""
+    return "cuda" if on_gpu(config) else "cpu"

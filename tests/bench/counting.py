@@ -55,6 +55,23 @@ class _Counting(TorchDispatchMode):
         return result
 
 
+class Largest(TorchDispatchMode):
+    """Entries of the largest storage that any result lies in, views of what was there included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            size = result.untyped_storage().nbytes() // result.element_size()
+            self.entries = max(self.entries, size)
+        return result
+
+
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline.model import loss
 from pipeline.model.loss import IGNORED, Head
+from tests.bench.counting import Largest
 
 VOCAB, WIDTH = 40, 12
 WEIGHTS = torch.linspace(-1.0, 2.0, 30)
@@ -186,7 +187,7 @@ def test_tiles_are_made_once_under_a_sum_and_are_the_largest_tensors(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a sum, backward makes no logits; nothing is ever of all tokens by vocabulary."""
-    largest, derivatives = 0, 0
+    derivatives = 0
     differentiate = loss._differentiate
 
     def counted(logits: Tensor, labels: Tensor) -> Tensor:
@@ -194,18 +195,10 @@ def test_tiles_are_made_once_under_a_sum_and_are_the_largest_tensors(
         derivatives += 1
         return differentiate(logits, labels)
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                largest = max(largest, out.untyped_storage().nbytes() // out.element_size())
-            return out
-
     monkeypatch.setattr(loss, "_differentiate", counted)
     hidden, head, labels = case(30)
-    with Watch():
+    with Largest() as largest:
         ENDS[end](head(hidden, labels)).backward()
     tiles = -(-30 // 8)
     assert derivatives == tiles * (1 if end in UNIFORM else 2)
-    assert largest == max(VOCAB * WIDTH, 8 * VOCAB)
+    assert largest.entries == max(VOCAB * WIDTH, 8 * VOCAB)

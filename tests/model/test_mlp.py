@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.model import mlp
 from pipeline.model.mlp import FeedForward
+from tests.bench.counting import Largest
 
 WIDTH, HIDDEN = 12, 20
 
@@ -63,25 +63,17 @@ def test_bf16_sums_weight_gradients_in_fp32(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_only_the_input_is_kept_and_the_hidden_layer_is_never_whole() -> None:
-    kept, largest = [], 0
+    kept = []
 
     def pack(x: Tensor) -> Tensor:
         kept.append(x.untyped_storage().data_ptr())
         return x
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                largest = max(largest, out.untyped_storage().nbytes() // out.element_size())
-            return out
-
     made, length = part(True), 400
     x = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
-    with Watch():
+    with Largest() as largest:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             out = made(x)
         out.sum().backward()
     assert set(kept) == {t.untyped_storage().data_ptr() for t in (x, *made.parameters())}
-    assert largest == length * WIDTH
+    assert largest.entries == length * WIDTH

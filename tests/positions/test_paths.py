@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.errors import ConfigError
 from pipeline.model.attention import attention, choose, paths, sdpa
-from pipeline.model.flex import flex, serves_flex
+from pipeline.model.flex import flex
 from pipeline.positions import registry
 from pipeline.positions.base import Shape, Site
 from tests.oracles import positions as oracle
@@ -171,8 +171,8 @@ def test_flex_equals_the_dense_definition(
     q, k, v = (x.detach() for x in random_qkv(40 if name != "learned" else 24))
     with torch.no_grad():
         scores = scores_of(position, q, k, window)
-        assert serves_flex(scores) == ("flex" in paths(scores, "cuda"))
-        if serves_flex(scores):
+        assert scores.tabular == ("flex" in paths(scores, "cuda"))
+        if scores.tabular:
             expected = dense(replace(scores_of(position, q, k), window=window), v)
             assert (flex(scores, v, flex_attention) - expected).abs().max() < 1e-5
 
