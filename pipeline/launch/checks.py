@@ -14,6 +14,7 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate.documents import documents_for
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS, attention_path
+from pipeline.positions.base import Facts
 from pipeline.record.folder import RunFolder
 from pipeline.training.fit import device_type
 
@@ -39,12 +40,29 @@ def check_model(config: Config) -> tuple[int, int]:
     with torch.device("meta"):
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
-    if config.trainer.sequence_parallel > 1 and not decoder.position.facts.head_shardable:
+    _check_sharing(config, decoder.position.facts)
+    return parameter_counts(decoder)
+
+
+def _check_sharing(config: Config, facts: Facts) -> None:
+    """Refuse ranks that would share what the encoding needs in one place.
+
+    Raises:
+        ConfigError: heads or tokens are shared, and must not be.
+    """
+    name, trainer = config.position["name"], config.trainer
+    if trainer.sequence_parallel > trainer.ring and not facts.head_shardable:
         raise ConfigError(
-            f"position={config.position['name']!r} needs all heads on one rank; set "
+            f"position={name!r} needs all heads on one rank, and trainer.sequence_parallel="
+            f"{trainer.sequence_parallel} with trainer.ring={trainer.ring} shares them; set "
+            f"trainer.ring={trainer.sequence_parallel}, which shares the tokens only, or "
             "trainer.sequence_parallel=1"
         )
-    return parameter_counts(decoder)
+    if trainer.ring > 1 and not facts.ring_shardable:
+        raise ConfigError(
+            f"position={name!r} needs all tokens of a sequence on one rank, and trainer.ring="
+            f"{trainer.ring} shares them; set trainer.ring=1, which shares the heads"
+        )
 
 
 def check_devices(config: Config) -> None:

@@ -44,18 +44,29 @@ class Attention(nn.Module):
         self.qkv = linear_weight(width, 3 * width)
         self.out = linear_weight(width, width, (2 * layers) ** -0.5)
 
-    def forward(self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange) -> Tensor:
+    def forward(
+        self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange, consecutive: bool
+    ) -> Tensor:
         """x [B,T,D], ids [B,S] or [1,S] global positions -> [B,T,D]."""
-        qkv = projection(RMS_NORM, self.qkv, x, self.gain)
-        qkv = qkv.unflatten(-1, (self.heads, 3 * self.head_width))
-        qkv = exchange.to_heads(qkv, ids.shape[1]).transpose(1, 2)
-        q, k, v = qkv.split(self.head_width, dim=-1)
         length = ids.shape[1]
-        here = exchange.attended(length)
-        site = Site(self.layer, exchange.heads(self.heads), length, here)
+        project = partial(self._project, x)
+        qkv = project(self.qkv).unflatten(-1, (self.heads, 3 * self.head_width))
+        gates = position("gate_logits", project, self.layer)
+        if gates is not None:
+            qkv = torch.cat([qkv, gates.unsqueeze(-1)], dim=-1)
+        qkv = exchange.to_heads(qkv, length).transpose(1, 2)
+        q, k, v, *more = qkv.split(self.head_width, dim=-1)
+        if more:
+            gates = exchange.whole(more[0].transpose(1, 2), length).squeeze(-1).transpose(1, 2)
+        heads, here = exchange.heads(self.heads), exchange.attended(length)
+        site = Site(self.layer, heads, length, here, consecutive)
         attend = partial(attention, path=self.path, exchange=exchange)
-        mixed = position("attend", attend, q, k, v, ids, site, self.window)
+        mixed = position("attend", attend, q, k, v, ids, site, self.window, None, gates)
         return F.linear(exchange.to_tokens(mixed.transpose(1, 2)).flatten(2), self.out)
+
+    def _project(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x [B,T,D], weight [O,D] -> W norm(x) [B,T,O]."""
+        return projection(RMS_NORM, weight, x, self.gain)
 
 
 class Block(nn.Module):
@@ -66,7 +77,9 @@ class Block(nn.Module):
         self.attention = Attention(model, layer)
         self.mlp = FeedForward(model.width, model.mlp_width, model.layers, model.tiled_mlp)
 
-    def forward(self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange) -> Tensor:
+    def forward(
+        self, x: Tensor, ids: Tensor, position: Position, exchange: Exchange, consecutive: bool
+    ) -> Tensor:
         """x [B,T,D], ids [B,S] or [1,S] -> [B,T,D]."""
-        x = x + self.attention(x, ids, position, exchange)
+        x = x + self.attention(x, ids, position, exchange, consecutive)
         return x + self.mlp(x)

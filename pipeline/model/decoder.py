@@ -45,20 +45,28 @@ class Decoder(nn.Module):
         # last, so that all other weights start equal under every encoding
         self.position: Position = registry.build(config.position, shape_of(config))
 
-    def hidden(self, tokens: Tensor, ids: Tensor, exchange: Exchange) -> Tensor:
+    def hidden(
+        self, tokens: Tensor, ids: Tensor, exchange: Exchange, consecutive: bool = True
+    ) -> Tensor:
         """tokens [B,T], ids [B,S] or [1,S] global positions of whole sequences -> [B,T,D]."""
         self.position.check_length(ids.shape[1])
         x = self.width**0.5 * self.embedding(tokens)
-        x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])])
+        x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])], tokens)
         for block in self.blocks:
+            own = (ids, self.position, exchange, consecutive)
             if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, ids, self.position, exchange, use_reentrant=False)
+                x = checkpoint(block, x, *own, use_reentrant=False)
             else:
-                x = block(x, ids, self.position, exchange)
+                x = block(x, *own)
         return self.norm(x)
 
     def forward(
-        self, tokens: Tensor, labels: Tensor, ids: Tensor, exchange: Exchange | None = None
+        self,
+        tokens: Tensor,
+        labels: Tensor,
+        ids: Tensor,
+        exchange: Exchange | None = None,
+        consecutive: bool = True,
     ) -> Tensor:
         """Nats of each label.
 
@@ -68,6 +76,7 @@ class Decoder(nn.Module):
             ids: [B,S], or [1,S] for all rows, global positions of the whole sequence, the same on
                 all ranks of a group.
             exchange: how this rank's tokens and heads relate to the whole; None = one rank.
+            consecutive: ids rise by one from token to token.
 
         Returns:
             [B,T] fp32 nats, 0 where the label is IGNORED.
@@ -75,7 +84,7 @@ class Decoder(nn.Module):
         Raises:
             ConfigError: the sequence is longer than the encoding is defined for.
         """
-        hidden = self.hidden(tokens, ids, exchange or Exchange())
+        hidden = self.hidden(tokens, ids, exchange or Exchange(), consecutive)
         return self.head(hidden.flatten(0, 1), labels.flatten()).view_as(labels)
 
 

@@ -141,19 +141,21 @@ class DistanceTable:
         return slice(start, start + (1 if self._constant(tile) else tile.span))
 
     def product(self, x: Tensor, tile: Tile) -> Tensor:
-        """x [G,I,E] -> x_i . T[i-j], [G,I,J] or [G,I,1]."""
+        """x [G,I,E] of the queries -> x_i . T[i-j], [G,I,J] or [G,I,1]; or, distances being the
+        same along rows and columns, x [G,J,E] of the keys -> x_j . T[i-j], [G,J,I] or [G,J,1]."""
         wide = x @ self.vectors[:, self._columns(tile)].transpose(1, 2)
-        return wide if wide.shape[-1] == 1 else unskew(wide, tile.j1 - tile.j0)
+        return wide if wide.shape[-1] == 1 else unskew(wide, tile.span - x.shape[1])
 
     def mix(self, weight: Spread, tile: Tile) -> Tensor:
-        """weight [G,I,J] -> sum_j weight_ij T[i-j], [G,I,E]."""
+        """weight [G,I,J] -> sum_j weight_ij T[i-j], [G,I,E]; or, [G,J,I] -> [G,J,E]."""
         vectors = self.vectors[:, self._columns(tile)]
         if self._constant(tile):
             return weight.tile.sum(-1, keepdim=True) * vectors
         return weight.wide @ vectors
 
     def collect(self, weight: Spread, x: Tensor, tile: Tile) -> None:
-        """Add sum_ij weight_ij x_i to the gradient of T[i-j]; weight [G,I,J], x [G,I,E]."""
+        """Add sum_ij weight_ij x_i to the gradient of T[i-j]; weight [G,I,J], x [G,I,E] of the
+        queries, or weight [G,J,I], x [G,J,E] of the keys."""
         constant = self._constant(tile)
         wide = weight.tile.sum(-1, keepdim=True) if constant else weight.wide
         self.sums[:, self._columns(tile)].baddbmm_(wide.transpose(1, 2), x)

@@ -36,6 +36,10 @@ class Exchange:
         """x [B,A,h,E] -> [B,T,H,E]."""
         return x
 
+    def whole(self, x: Tensor, length: int) -> Tensor:
+        """x [B,A,h,E] of the tokens this rank attends with, `length` = S -> [B,S,h,E] of all."""
+        return x
+
     def kernel(self, local: Callable[[Scores], Kernel]) -> Kernel | None:
         """The kernel that fetches the keys of other ranks; None if this rank has them all.
 

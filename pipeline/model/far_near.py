@@ -22,7 +22,9 @@ from pipeline.positions.scores import Scores
 
 def serves_far_near(scores: Scores) -> bool:
     """Whether the scores are products of one pair and tables that end in a constant."""
-    plain = len(scores.pairs) == 1 and scores.bias is None and scores.window is None
+    other = (scores.bias, scores.window, scores.select, scores.key_table, scores.decay_k)
+    more = (scores.allowed, scores.transform)
+    plain = all(part is None for part in (*other, *more))
     return plain and scores.constant_from is not None and bool(scores.by_distance)
 
 
@@ -73,7 +75,7 @@ class FarNearKernel:
             return TileKernel().backward(scores, v, out, lse, d_out, wanted)
         near = TilePass(replace(scores, window=start), v, sums=True)
         d_v = near.backward(out, lse, d_out, wanted)
-        d_q, d_k, table, queries, keys, values = near.gradients
+        d_q, d_k, table, queries, keys, _, values, _ = near.gradients
         assert d_q is not None and d_k is not None
         slope, whole = d_out[:, :, start:], out[:, :, start:]
         if scores.values is not None:
@@ -95,4 +97,4 @@ class FarNearKernel:
         if values is not None:
             # sum_j over far keys of P_ij dout_i is what their values got, all together
             values[:, -1] += far[2].float().sum((0, 2)).to(values.dtype)
-        return d_v, (d_q, d_k, table, queries, keys, values)
+        return d_v, (d_q, d_k, table, queries, keys, None, values, None)

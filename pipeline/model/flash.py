@@ -71,4 +71,4 @@ class FlashKernel:
         """Gradients of v and of `scores.tensors()`."""
         ((q, k),) = scores.pairs
         d_q, d_k, d_v = flash_backward(q, k, v, out, lse, d_out, scores.scale)
-        return d_v, (d_q, d_k, None, None, None, None)
+        return d_v, (d_q, d_k, *(None for _ in scores.vectors))

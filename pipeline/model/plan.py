@@ -31,8 +31,9 @@ def attention_path(config: Config, device: str, length: int) -> str:
         size = (1, model.heads, length, model.head_width)
         q = torch.empty(size, dtype=PRECISIONS[config.trainer.precision])
         ids = torch.arange(length)[None]
+        gates = torch.empty(size[:3]) if position.has("gate_logits") else None
     site = Site(0, range(model.heads), length)
-    scores = position.scores(q, q, ids, site, model.attention_window)
+    scores = position.scores(q, q, ids, site, model.attention_window, None, gates)
     check_path(model.attention_path, scores, device, ring)
     if model.attention_path != AUTO:
         return model.attention_path

@@ -15,6 +15,7 @@ B batch, h heads held by this rank, A tokens of its stripe, d head width, N entr
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,13 +37,14 @@ class Meeting:
     """The queries of one stripe and the keys of another as causal scores of `size` tokens.
 
     `lead` queries at the front see none of these keys; entry m of a local table is entry
-    `entries[m]` of the whole one.
+    `entries[m]` of the whole one; the keys are `keys` of the whole sequence.
     """
 
     scores: Scores
     lead: int
     size: int
     entries: Tensor | None
+    keys: slice
 
 
 def meet(scores: Scores, station: int, other: int, stations: int) -> Meeting | None:
@@ -66,24 +68,28 @@ def meet(scores: Scores, station: int, other: int, stations: int) -> Meeting | N
             constant_from = max(0, -((offset - scores.constant_from) // stations))
             count = constant_from + 1
         entries = (torch.arange(count, device=device) * stations + offset).clamp(max=last)
-    table, keys, values = (
+    table, keys, key_table, values = (
         None if whole is None else whole[:, entries]
-        for whole in (scores.table, scores.keys, scores.values)
+        for whole in (scores.table, scores.keys, scores.key_table, scores.values)
     )
+    stripe_of_keys = slice(other, other + stations * size, stations)
     met = replace(
         scores,
         pairs=tuple((q[:, :, lead:], k[:, :, :size]) for q, k in scores.pairs),
         queries=None if scores.queries is None else scores.queries[:, :, lead:],
         ids_q=scores.ids_q[lead:],
-        ids_k=scores.ids_k[other::stations][:size],
+        ids_k=scores.ids_k[stripe_of_keys],
         constant_from=constant_from,
         table=table,
         keys=keys,
+        key_table=key_table,
         values=values,
+        decay_q=None if scores.decay_q is None else scores.decay_q[..., lead:],
+        decay_k=None if scores.decay_k is None else scores.decay_k[..., stripe_of_keys],
         window=None if window is None or window >= size else window,
         folded=None,
     )
-    return Meeting(met, lead, size, entries)
+    return Meeting(met, lead, size, entries, stripe_of_keys)
 
 
 class RingKernel:
@@ -188,18 +194,37 @@ class RingKernel:
 
 def _gather(totals: list[Tensor | None], found: Gradients, meeting: Meeting, branches: int) -> None:
     """Add a meeting's gradients, in the order of `Scores.tensors`, to those of the whole."""
-    by_row = {*range(0, 2 * branches, 2), 2 * branches + 1}
-    by_distance = {2 * branches, 2 * branches + 2, 2 * branches + 3}
+    table, queries, keys, key_table, values, decay = range(2 * branches, 2 * branches + 6)
     for place, (total, part) in enumerate(zip(totals, found, strict=True)):
         if total is None or part is None or (place < 2 * branches and place % 2):
             continue
-        if place in by_row:
+        if place < 2 * branches or place == queries:
             total[:, :, meeting.lead :] += part
-        elif place in by_distance:
+        elif place in (table, keys, key_table, values):
             assert meeting.entries is not None
             total.index_add_(1, meeting.entries, part.float())
+        elif place == decay:
+            total[..., meeting.keys] += part
         else:
             total += part
+
+
+class _Gather(torch.autograd.Function):
+    """x [...], of every station -> [R,...]; the gradient of x is the sum of what all stations have
+    for it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        y = x.new_empty(dist.get_world_size(group), *x.shape)
+        dist.all_gather_into_tensor(y, x.contiguous(), group=group)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        grad = grad.contiguous()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad[dist.get_rank(ctx.group)], None
 
 
 class Ring(Exchange):
@@ -233,6 +258,13 @@ class Ring(Exchange):
     def to_tokens(self, x: Tensor) -> Tensor:
         """x [B,A,h,E] -> [B,T,H,E]."""
         return self.inner.to_tokens(x)
+
+    def whole(self, x: Tensor, length: int) -> Tensor:
+        """x [B,A,h,E], `length` = S -> [B,S,h,E]."""
+        longest = -(-length // self.stations)
+        padded = F.pad(x, (0, 0, 0, 0, 0, longest - x.shape[1]))
+        stripes: Tensor = _Gather.apply(padded, self.group)
+        return stripes.permute(1, 2, 0, 3, 4).flatten(1, 2)[:, :length]
 
     def kernel(self, local: Local) -> Kernel:
         """Keys and values travel around the ring."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import ConfigError
-from pipeline.positions.scores import Scores
+from pipeline.positions.scores import Pairwise, Scores
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,19 @@ class Site:
 
     `layer` counts blocks from 0; `heads` are the global indices of the heads at hand (all H before
     the sequence exchange, h of them after it); `length` is the whole sequence in tokens, of which
-    the queries and keys at hand are `tokens`.
+    the queries and keys at hand are `tokens`. `consecutive`: ids rise by one from token to token.
     """
 
     layer: int
     heads: range
     length: int
     tokens: slice = field(default_factory=lambda: slice(None))
+    consecutive: bool = True
+
+    @property
+    def held(self) -> slice:
+        """The heads at hand, as a slice of all heads."""
+        return slice(self.heads.start, self.heads.stop)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class Facts:
     `extra_parameters` is a formula over the fields of `Shape` and the encoding's settings.
     `attention_paths` names the paths of `pipeline.model.attention` that serve it with its default
     settings, on some device and in some precision; the first is taken for short sequences on CPU.
+    `head_shardable`: a rank may hold some of the heads; `ring_shardable`: some of the tokens.
+    `real_positions`: it is defined for positions that are not integers.
     """
 
     source: str
@@ -62,6 +70,8 @@ class Facts:
     extra_parameters: str = "0"
     length_dependent: bool = False
     head_shardable: bool = True
+    ring_shardable: bool = True
+    real_positions: bool = False
 
 
 class Position(nn.Module):
@@ -98,9 +108,25 @@ class Position(nn.Module):
                 "encoding"
             )
 
-    def embed(self, x: Tensor, ids: Tensor) -> Tensor:
-        """x [B,T,D] token embeddings, ids [B,T] or [1,T] global positions -> x [B,T,D]."""
+    @property
+    def scale(self) -> float:
+        """The factor of all products of queries and keys; default: 1/sqrt(d)."""
+        return float(self.shape.head_width**-0.5)
+
+    def embed(self, x: Tensor, ids: Tensor, tokens: Tensor) -> Tensor:
+        """x [B,T,D] token embeddings, ids [B,T] or [1,T] global positions, tokens [B,T] their
+        numbers in the vocabulary -> x [B,T,D]."""
         return x
+
+    def gate_logits(self, project: Callable[[Tensor], Tensor], layer: int) -> Tensor | None:
+        """`project(W [O,D])` -> W x [B,T,O] of the block's normalised stream x [B,T,D]; returns one
+        number for each token and head, [B,T,H], which `decay` turns into c."""
+        return None
+
+    def decay(self, logits: Tensor, site: Site) -> Tensor:
+        """`gate_logits` of the whole sequence, [B,h,S] -> c [B,h,S] fp64: c_i - c_j is added to the
+        scores."""
+        raise NotImplementedError("an encoding with gates says what they add up to")
 
     def rotate(self, q: Tensor, k: Tensor, ids: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """q, k [B,h,S,d], ids [B,S] or [1,S] global positions -> q, k."""
@@ -135,6 +161,21 @@ class Position(nn.Module):
         to q_i . k_j, before the 1/sqrt(d)."""
         return None
 
+    def relative_queries(self, site: Site) -> Tensor | None:
+        """Q [h,N,E]: k_j . Q[min(i-j, N-1)] is added to q_i . k_j, before the scale; k as `rotate`
+        leaves it, [B,h,S,E]."""
+        return None
+
+    def allowed(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
+        """ids_q [I], ids_k [J] -> [h,I,J] or [1,I,J], true where a query sees a key; every query
+        sees itself, and none what is after it, whatever this says."""
+        raise NotImplementedError("an encoding with a mask says what it allows")
+
+    def transform(self, scores: Tensor, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
+        """scores [B,h,I,J] fp32, without bias, ids [I], [J] -> what softmax is taken of,
+        [B,h,I,J]; any finite number where j > i."""
+        raise NotImplementedError("an encoding that transforms scores says how")
+
     def relative_values(self, site: Site) -> Tensor | None:
         """V [h,N,d]: V[min(i-j, N-1)] is added to the value that query i reads from key j."""
         return None
@@ -147,34 +188,67 @@ class Position(nn.Module):
         """q, k [B,h,S,d] -> wider q, k [B,h,S,E] whose products alone give the same attention."""
         raise NotImplementedError("an encoding that folds says how")
 
+    @classmethod
+    def has(cls, hook: str) -> bool:
+        """Whether the encoding has a hook of its own."""
+        return getattr(cls, hook) is not getattr(Position, hook)
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether vectors are read by the distance of tokens, which is that of consecutive ids."""
+        return any(map(self.has, ("relative_keys", "relative_queries", "relative_values")))
+
     def scores(
-        self, q: Tensor, k: Tensor, ids: Tensor, site: Site, window: int | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        ids: Tensor,
+        site: Site,
+        window: int | None = None,
+        mask: Pairwise | None = None,
+        gates: Tensor | None = None,
     ) -> Scores:
         """What attention computes in one layer: q, k [B,h,A,d] of `site.tokens`, ids [B,S] or
-        [1,S] of the whole sequence."""
+        [1,S] of the whole sequence, gates [B,h,S] the `gate_logits` of all tokens; `mask` allows
+        pairs as `allowed` does."""
         own_ids = ids[:, site.tokens]
         pairs = self.branches(q, k, own_ids, site)
         queries, keys = self.relative_keys(q, site) or (None, None)
-        own = type(self)
-        pairwise = own.bias is not Position.bias and not own.facts.shift_invariant
+        as_table = self.facts.shift_invariant and site.consecutive
+        pairwise = self.has("bias") and not as_table
+        transforms = self.has("transform")
         window = None if window is None or window >= site.length else window
-        folds = window is None and self.folds(q.dtype, site.length)
+        decay = None if gates is None else self.decay(gates, site)
+        bare = window is None and mask is None and not self.has("allowed")
+        folds = bare and site.consecutive and self.folds(q.dtype, site.length)
         return Scores(
             pairs=pairs,
-            scale=q.shape[-1] ** -0.5,
+            scale=self.scale,
             ids_q=own_ids[0],
             ids_k=ids[0],
-            constant_from=self.constant_from,
+            constant_from=self.constant_from if site.consecutive else None,
             table=None if pairwise else self._distance_table(site, q.device),
             queries=queries,
             keys=keys,
+            key_table=self.relative_queries(site),
             values=self.relative_values(site),
+            decay_q=None if decay is None else decay[..., site.tokens].detach(),
+            decay_k=decay,
             bias=partial(self.bias, site=site) if pairwise else None,  # type: ignore[arg-type]
-            parameters=tuple(self.parameters()) if pairwise else (),
+            parameters=tuple(self.parameters()) if pairwise or transforms else (),
             select=self.select if len(pairs) > 1 else None,
+            allowed=self._allowed(site, mask),
+            transform=partial(self.transform, site=site) if transforms else None,
             window=window,
             folded=partial(self.fold, q, k, own_ids, site) if folds else None,
         )
+
+    def _allowed(self, site: Site, mask: Pairwise | None) -> Pairwise | None:
+        """What both the encoding and `mask` allow."""
+        if not self.has("allowed"):
+            return mask
+        own = partial(self.allowed, site=site)
+        return own if mask is None else lambda ids_q, ids_k: own(ids_q, ids_k) & mask(ids_q, ids_k)
 
     def _distance_table(self, site: Site, device: torch.device) -> Tensor | None:
         """A shift-invariant bias by distance [h,N]: the row of `bias` of query N - 1."""
@@ -192,13 +266,33 @@ class Position(nn.Module):
         ids: Tensor,
         site: Site,
         window: int | None = None,
+        mask: Pairwise | None = None,
+        gates: Tensor | None = None,
     ) -> Tensor:
-        """`attention(scores, v)` with parameters at hand throughout: q, k, v [B,h,S,d]."""
-        scores = self.scores(q, k, ids, site, window)
+        """`attention(scores, v)` with parameters at hand throughout: q, k, v [B,h,S,d]; the rest as
+        in `scores`."""
+        if len(ids) > 1 and self._asks(site, mask):
+            # attention knows the ids of one sequence only
+            rows = [x.split(1) for x in (q, k, v, ids)]
+            pulls = [None] * len(q) if gates is None else gates.split(1)
+            own = [
+                self.attend(attention, *row, site, window, mask, pull)
+                for *row, pull in zip(*rows, pulls, strict=True)
+            ]
+            return torch.cat(own)
+        scores = self.scores(q, k, ids, site, window, mask, gates)
         if all(turned is not k for _, turned in scores.pairs):
             # a view of a projection would keep q and k alive beside what became of them
             v = v.contiguous()
         return attention(scores, v)
+
+    def _asks(self, site: Site, mask: Pairwise | None) -> bool:
+        """Whether attention asks about pairs of ids."""
+        tables = self.facts.shift_invariant and site.consecutive
+        hooks = ("select", "allowed", "transform") if tables else (
+            "bias", "select", "allowed", "transform",
+        )  # fmt: skip
+        return mask is not None or any(map(self.has, hooks))
 
     def forward(self, hook: str, *args: Any) -> Any:
         """Call a hook by name. Through `__call__` because ZeRO-3 gathers parameters only there."""

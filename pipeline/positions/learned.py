@@ -31,6 +31,6 @@ class LearnedPosition(Position):
         """The number of rows in the table."""
         return self.shape.train_length
 
-    def embed(self, x: Tensor, ids: Tensor) -> Tensor:
+    def embed(self, x: Tensor, ids: Tensor, tokens: Tensor) -> Tensor:
         """x [B,T,D], ids [B,T] or [1,T] -> x + sqrt(D) P[ids]."""
         return x + self.shape.width**0.5 * self.table[ids].to(x.dtype)

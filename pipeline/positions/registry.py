@@ -1,24 +1,38 @@
-"""Encodings by name: the name is the file stem, the settings are the keywords of its class."""
+"""Encodings and extensions by name: the name is the file stem, the settings are the keywords of an
+encoding's class, or of an extension's `configure`."""
 
 import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pipeline.positions
+import pipeline.positions.extensions
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Shape
+from pipeline.positions.extension import Extension, extend
 
-_NOT_ENCODINGS = {"base", "registry", "scores"}
+_NOT_ENCODINGS = {"base", "registry", "scores", "extension", "masks"}
+NO_EXTENSION = "none"
+Kind = TypeVar("Kind", bound=Position)
 
 
 def names() -> list[str]:
     """All encodings, sorted by name."""
-    found = {module.name for module in pkgutil.iter_modules(pipeline.positions.__path__)}
-    return sorted(found - _NOT_ENCODINGS)
+    return sorted(_files(pipeline.positions) - _NOT_ENCODINGS)
+
+
+def extension_names() -> list[str]:
+    """All extensions, sorted by name."""
+    return sorted(_files(pipeline.positions.extensions))
+
+
+def _files(package: ModuleType) -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}
 
 
 def position_class(name: str) -> type[Position]:
@@ -27,29 +41,68 @@ def position_class(name: str) -> type[Position]:
     Raises:
         ConfigError: no such encoding.
     """
-    if name not in names():
-        close = difflib.get_close_matches(name, names(), n=1)
+    _known("position", "encoding", name, names())
+    return _only_class(f"pipeline.positions.{name}", Position)
+
+
+def extension_class(name: str) -> type[Extension]:
+    """The class that file `positions/extensions/<name>.py` defines.
+
+    Raises:
+        ConfigError: no such extension.
+    """
+    _known("extension", "extension", name, [NO_EXTENSION, *extension_names()])
+    return _only_class(f"pipeline.positions.extensions.{name}", Extension)
+
+
+def _known(key: str, kind: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"position={name!r}: unknown encoding{hint} Known: {', '.join(names())}")
-    module = importlib.import_module(f"pipeline.positions.{name}")
+        raise ConfigError(f"{key}={name!r}: unknown {kind}{hint} Known: {', '.join(known)}")
+
+
+def _only_class(path: str, base: type[Kind]) -> type[Kind]:
+    module = importlib.import_module(path)
     own = [
         member
         for member in vars(module).values()
         if inspect.isclass(member)
-        and issubclass(member, Position)
+        and issubclass(member, base)
         and member.__module__ == module.__name__
     ]
     if len(own) != 1:
+        file = "/".join(path.split(".")[1:])
         raise ConfigError(
-            f"positions/{name}.py must define exactly one subclass of Position, found {len(own)}"
+            f"{file}.py must define exactly one subclass of {base.__name__}, found {len(own)}"
         )
     return own[0]
 
 
 def default_settings(name: str) -> dict[str, Any]:
     """The settings of an encoding with their defaults, as its class declares them."""
-    parameters = inspect.signature(position_class(name)).parameters.values()
+    return _keywords(position_class(name))
+
+
+def extension_settings(name: str) -> dict[str, Any]:
+    """The settings of an extension with their defaults, as its `configure` declares them."""
+    return {} if name == NO_EXTENSION else _keywords(extension_class(name).configure)
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _settings(group: str, settings: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in settings.items() if key != "name"}
+    for key in own:
+        if key not in known:
+            raise ConfigError(
+                f"{group}.{key}: not used by {settings['name']!r}, which takes: "
+                f"{', '.join(known) or 'nothing'}"
+            )
+    return own
 
 
 def build(settings: Mapping[str, Any], shape: Shape) -> Position:
@@ -58,16 +111,25 @@ def build(settings: Mapping[str, Any], shape: Shape) -> Position:
     Raises:
         ConfigError: unknown encoding, a setting it does not take, or a value it refuses.
     """
-    own = {key: value for key, value in settings.items() if key != "name"}
     name = settings["name"]
-    known = default_settings(name)
-    for key in own:
-        if key not in known:
-            raise ConfigError(
-                f"position.{key}: not used by {name!r}, which takes: "
-                f"{', '.join(known) or 'nothing'}"
-            )
+    own = _settings("position", settings, default_settings(name))
     return position_class(name)(shape, **own)
+
+
+def extended(position: Position, name: str, settings: Mapping[str, Any]) -> Position:
+    """A trained encoding, called `name`, under the extension `settings["name"]`; "none" leaves it.
+
+    Raises:
+        ConfigError: unknown extension, one that does not fit, or a value it refuses.
+    """
+    kind = settings["name"]
+    if kind == NO_EXTENSION:
+        return position
+    own = _settings("extension", settings, extension_settings(kind))
+    refusal = extension_class(kind).refusal(position)
+    if refusal is not None:
+        raise ConfigError(f"extension={kind} does not fit position={name}: {refusal}")
+    return extend(position, extension_class(kind), **own)
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -77,4 +139,10 @@ def facts_of(name: str) -> dict[str, Any]:
     longest = build({"name": name}, shape).max_length
     known = {None: "unbounded", shape.train_length: "train_length"}
     facts["max_length"] = known.get(longest, longest)
-    return {"name": name, **facts, "settings": default_settings(name)}
+    return {"name": name, "kind": "encoding", **facts, "settings": default_settings(name)}
+
+
+def facts_of_extension(name: str) -> dict[str, Any]:
+    """What an extension declares, as plain values, with its settings and their defaults."""
+    about = asdict(extension_class(name).about)
+    return {"name": name, "kind": "extension", **about, "settings": extension_settings(name)}

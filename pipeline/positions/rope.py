@@ -33,17 +33,25 @@ class RotaryPosition(Position):
             raise ConfigError(f"position.base={base}: must be above 1; the paper uses 10000")
         self.base = base
 
+    def speeds(self, device: torch.device, length: int) -> Tensor:
+        """w_t [d/2] fp64, in radians per token, for a sequence of `length` tokens."""
+        pairs = torch.arange(self.shape.head_width // 2, device=device, dtype=torch.float64)
+        return torch.pow(self.base, -2.0 * pairs / self.shape.head_width)
+
+    def magnitude(self, length: int) -> float:
+        """What q and k are multiplied by besides, each, in a sequence of `length` tokens."""
+        return 1.0
+
     def rotate(self, q: Tensor, k: Tensor, ids: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """q, k [B,h,S,d], ids [B,S] or [1,S] -> rotated q, k. Angles fp64, products fp32."""
-        d = self.shape.head_width
-        pairs = torch.arange(d // 2, device=q.device, dtype=torch.float64)
-        angles = ids[:, None, :, None].double() * self.base ** (-2.0 * pairs / d)
-        turn = torch.complex(angles.cos().float(), angles.sin().float())
+        angles = ids[:, None, :, None].double() * self.speeds(q.device, site.length)
+        size = torch.full_like(angles, self.magnitude(site.length))
+        turn = torch.polar(size, angles).to(torch.complex64)
         return _turned(q, turn), _turned(k, turn)
 
 
 def _turned(x: Tensor, turn: Tensor) -> Tensor:
-    """x [B,h,S,d], turn [B,1,S,d/2] of modulus 1 -> x with every pair (2t, 2t+1) turned, as the
+    """x [B,h,S,d], turn [B,1,S,d/2] -> x with every pair (2t, 2t+1) turned, as the
     complex number x_2t + i x_2t+1. The backward pass keeps `turn` alone."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)

@@ -31,7 +31,7 @@ class SinusoidalPosition(Position):
                 "the width must be even"
             )
 
-    def embed(self, x: Tensor, ids: Tensor) -> Tensor:
+    def embed(self, x: Tensor, ids: Tensor, tokens: Tensor) -> Tensor:
         """x [B,T,D], ids [B,T] or [1,T] -> x + P[ids]; angles in fp64, exact for any integer id."""
         pairs = torch.arange(self.shape.width // 2, device=x.device, dtype=torch.float64)
         angles = ids[..., None].double() * 10000.0 ** (-2.0 * pairs / self.shape.width)

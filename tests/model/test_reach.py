@@ -95,7 +95,7 @@ def test_a_steep_head_costs_a_band() -> None:
     def work(head: int) -> int:
         scores, v, _ = scores_of(falling())
         one = TilePass(reach.of_heads(scores, [head]), v[:, [head]])
-        tiles: list[Tile] = [tile for row in one.tiles() for tile in row]
+        tiles: list[Tile] = [tile for row in one.tiles() for tile, _ in row]
         return sum((t.i1 - t.i0) * (t.j1 - t.j0) for t in tiles)
 
     every = sum((min(i + ROWS, LENGTH) - i) * min(i + ROWS, LENGTH) for i in range(0, LENGTH, ROWS))

@@ -9,6 +9,7 @@ WINDOWS = "tests/evaluate/test_windows.py"
 SCORE = "tests/evaluate/test_score.py"
 ATTENTION = "tests/model/test_attention.py"
 DECODER = "tests/model/test_decoder.py"
+LOSS = "tests/model/test_loss.py"
 
 FAULTS = (
     Mutation(
@@ -171,6 +172,6 @@ FAULTS = (
         "pipeline/model/loss.py",
         "counted = labels != IGNORED",
         "counted = labels != -1",
-        DECODER,
+        LOSS,
     ),
 )

@@ -51,12 +51,22 @@ def dense_scores(scores: Any) -> Tensor:
     if scores.keys is not None:
         rows = _at(scores.keys, distance)
         total = total + torch.einsum("bhie,hije->bhij", scores.queries.double(), rows)
+    if scores.key_table is not None:
+        rows, ((_, k),) = _at(scores.key_table, distance), scores.pairs
+        total = total + torch.einsum("bhje,hije->bhij", k.double(), rows)
     total = total * scores.scale
     if scores.table is not None:
         total = total + _at(scores.table, distance)
     if scores.bias is not None:
         total = total + scores.bias(ids_q, ids_k).double()
-    unseen = distance < 0
+    if scores.decay_k is not None:
+        total = total + scores.decay_q[..., None] - scores.decay_k[..., None, :]
+    if scores.transform is not None:
+        total = scores.transform(total, ids_q, ids_k)
+    i = torch.arange(len(ids_q))
+    unseen = i[:, None] < i
+    if scores.allowed is not None:
+        unseen = unseen | ~scores.allowed(ids_q, ids_k)
     if scores.window is not None:
         unseen = unseen | (distance >= scores.window)
     return total.masked_fill(unseen, -math.inf)

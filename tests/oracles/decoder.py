@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.oracles import positions as oracle
+from tests.oracles.encoding import Encoding
 
 Weights = Mapping[str, Tensor]
 CONTENT_FREE = ("alibi", "t5", "kerple", "sandwich", "fire")
@@ -36,7 +37,7 @@ def _turned(q: Tensor, k: Tensor, base: float, window: float) -> Tensor:
     return torch.einsum("hit,hjt,ijt->hij", a, b.conj(), waves).real
 
 
-def _products(name: str, own: oracle.Encoding, q: Tensor, k: Tensor) -> Tensor:
+def _products(name: str, own: Encoding, q: Tensor, k: Tensor) -> Tensor:
     """What the scores have of q and k, before the 1/sqrt(d): q, k [H,S,d] -> [H,S,S]."""
     i = torch.arange(q.shape[1])
     distance = (i[:, None] - i).clamp(min=0)
@@ -58,7 +59,7 @@ def _products(name: str, own: oracle.Encoding, q: Tensor, k: Tensor) -> Tensor:
     return q @ k.transpose(-1, -2)
 
 
-def _bias(name: str, own: oracle.Encoding, length: int) -> Tensor:
+def _bias(name: str, own: Encoding, length: int) -> Tensor:
     """[H,S,S], what the scores have that is neither of q nor of k, from the scalar oracle."""
     bias = torch.zeros(own.heads, length, length, dtype=torch.float64)
     if name in CONTENT_FREE:
@@ -87,7 +88,7 @@ class OracleDecoder:
         prefix = "position."
         own = {n[len(prefix) :]: w for n, w in self.w.items() if n.startswith(prefix)}
         self.encodings = [
-            oracle.Encoding(own, settings, heads, train_length, layer) for layer in range(layers)
+            Encoding(own, settings, heads, train_length, layer) for layer in range(layers)
         ]
         self.biases: dict[int, Tensor] = {}
 
@@ -96,7 +97,7 @@ class OracleDecoder:
         table = self.w["embedding.weight"]
         x = math.sqrt(table.shape[1]) * table[tokens]
         if self.name in oracle.INPUTS:
-            x = oracle.INPUTS[self.name](x[None], self.encodings[0])[0]
+            x = oracle.INPUTS[self.name](x[None], self.encodings[0], tokens[None])[0]
         for layer in range(self.layers):
             x = self._block(x, layer)
         logits = _norm(x, self.w["norm.gain"]) @ self.w.get("head.weight", table).T

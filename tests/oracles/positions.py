@@ -1,30 +1,20 @@
 """Each encoding from its paper, in loops and fp64; nothing of the project is used.
 
 `SCORES[name](encoding)` gives S_ij for `oracles.attention`, `VALUES[name](encoding)` what is added
-to the values, and `INPUTS[name](x, encoding)` the input made of scaled embeddings; absent means
-nothing.
+to the values, and `INPUTS[name](x, encoding, tokens)` the input made of scaled embeddings of tokens
+[B,S]; absent means nothing. Families of encodings have files of their own, whose tables are joined
+here.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from tests.oracles import absolute, content, gates, rotary
 from tests.oracles.attention import Score, Value, plain_score
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """An encoding in one layer: its parameters by name, in fp64, and its settings."""
-
-    parameters: Mapping[str, Tensor]
-    settings: Mapping[str, Any]
-    heads: int
-    train_length: int
-    layer: int = 0
+from tests.oracles.encoding import Encoding
 
 
 def _turned(q: Tensor, k: Tensor, distance: int, base: float) -> Tensor:
@@ -171,7 +161,7 @@ def transformer_xl_score(own: Encoding) -> Score:
     return score
 
 
-def sinusoidal_input(x: Tensor, own: Encoding) -> Tensor:
+def sinusoidal_input(x: Tensor, own: Encoding, tokens: Tensor) -> Tensor:
     """Vaswani et al. 2017, section 3.5, element by element: x [B,S,D]."""
     width = x.shape[-1]
     rows = []
@@ -184,7 +174,7 @@ def sinusoidal_input(x: Tensor, own: Encoding) -> Tensor:
     return x + torch.tensor(rows, dtype=torch.float64)
 
 
-def learned_input(x: Tensor, own: Encoding) -> Tensor:
+def learned_input(x: Tensor, own: Encoding, tokens: Tensor) -> Tensor:
     """x_i + sqrt(D) P[i]: with x = sqrt(D) E, both tables are scaled alike."""
     rows = [math.sqrt(x.shape[-1]) * own.parameters["table"][i] for i in range(x.shape[1])]
     return x + torch.stack(rows)
@@ -202,7 +192,11 @@ SCORES: dict[str, Callable[[Encoding], Score]] = {
     "rerope": rerope_score,
 }
 VALUES: dict[str, Callable[[Encoding], Value]] = {"shaw": shaw_value}
-INPUTS: dict[str, Callable[[Tensor, Encoding], Tensor]] = {
+INPUTS: dict[str, Callable[[Tensor, Encoding, Tensor], Tensor]] = {
     "sinusoidal": sinusoidal_input,
     "learned": learned_input,
 }
+for family in (absolute, content, gates, rotary):
+    SCORES |= family.SCORES
+    VALUES |= family.VALUES
+    INPUTS |= family.INPUTS

@@ -25,6 +25,12 @@ ROWS = 4
 MESHES = ((4, 1), (2, 1), (4, 4), (4, 2))
 
 
+def serves(position: str, parts: int, ring: int) -> bool:
+    """Whether an encoding allows its heads and tokens to be shared so."""
+    facts = registry.position_class(position).facts
+    return (facts.head_shardable or parts == ring) and (facts.ring_shardable or ring == 1)
+
+
 def round_trip(mesh: Mesh) -> list[float]:
     """Largest errors of to_heads against the whole tensor, and of to_tokens back again."""
     exchange = exchange_for(mesh)
@@ -131,7 +137,7 @@ def main() -> None:
         results[f"tokens-{key}"] = list(range(21)[mesh.tokens(21)])
         results[f"round-trip-{key}"] = max(round_trip(mesh))
         results[f"traffic-{key}"] = traffic(mesh)
-        for position in registry.names():
+        for position in filter(lambda name: serves(name, parts, ring), registry.names()):
             results[f"gradients-{key}-{position}"] = gradient_errors(mesh, position)
             results[f"evaluation-{key}-{position}"] = evaluation_error(mesh, position)
     gathered: list[dict[str, object] | None] = [None] * dist.get_world_size()

@@ -10,7 +10,7 @@ from pipeline.model.attention import AUTO, attention
 from pipeline.positions import registry
 from pipeline.positions.base import Position, Shape, Site
 from pipeline.positions.scores import Scores
-from tests.oracles.positions import Encoding
+from tests.oracles.encoding import Encoding
 
 SHAPE = Shape(width=32, layers=2, heads=4, train_length=24)
 NAMES = registry.names()
@@ -45,6 +45,21 @@ def random_qkv(length: int, heads: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
+def words(rows: int, length: int) -> Tensor:
+    """Tokens [rows,S] out of 50."""
+    draw = torch.Generator().manual_seed(13)
+    return torch.randint(0, 50, (1, 70_000), generator=draw)[:, :length].expand(rows, -1)
+
+
+def random_gates(position: Position, heads: range, length: int) -> Tensor | None:
+    """Gate logits [1,h,S] of an encoding that has gates; a head's do not depend on the others."""
+    if not position.has("gate_logits"):
+        return None
+    draw = torch.Generator().manual_seed(17)
+    whole = torch.randn(1, 4, 1000, generator=draw)[:, heads.start : heads.stop, :length]
+    return whole.clone().requires_grad_()
+
+
 def attend(
     position: Position,
     q: Tensor,
@@ -54,11 +69,16 @@ def attend(
     heads: range = range(4),
     path: str = AUTO,
     window: int | None = None,
+    gates: Tensor | None = None,
 ) -> Tensor:
-    """As `pipeline.model.block` calls it: q, k, v [B,h,S,d] -> [B,h,S,d]."""
+    """As `pipeline.model.block` calls it: q, k, v [B,h,S,d], `gates` [1,h,S] -> [B,h,S,d]."""
     length = q.shape[2]
-    ids, site = torch.arange(length).expand(len(q), -1), Site(LAYER, heads, length)
-    out: Tensor = position("attend", partial(attention, path=path), q, k, v, ids, site, window)
+    ids, site = torch.arange(length)[None], Site(LAYER, heads, length)
+    if gates is None:
+        gates = random_gates(position, heads, length)
+    pull = None if gates is None else gates.expand(len(q), -1, -1)
+    own = partial(attention, path=path)
+    out: Tensor = position("attend", own, q, k, v, ids, site, window, None, pull)
     return out
 
 
@@ -68,15 +88,19 @@ def scores_of(
     """What attention reads of q, k [B,H,S,d] at positions from `start` on."""
     ids = torch.arange(start, start + q.shape[2])[None]
     site = Site(LAYER, range(q.shape[1]), start + q.shape[2])
-    found: Scores = position("scores", q, k, ids, site, window)
+    gates = random_gates(position, range(q.shape[1]), site.length)
+    pull = None if gates is None else gates.expand(len(q), -1, -1)
+    found: Scores = position("scores", q, k, ids, site, window, None, pull)
     return found
 
 
-def encoding(position: Position, name: str, **settings: Any) -> Encoding:
-    """What the slow oracle needs to know, its parameters fp64 leaves."""
+def encoding(position: Position, name: str, length: int = 24, **settings: Any) -> Encoding:
+    """What the slow oracle needs to know, its parameters and gates fp64 leaves."""
     parameters = {n: p.detach().double().requires_grad_() for n, p in position.named_parameters()}
     chosen = {**registry.default_settings(name), **settings}
-    return Encoding(parameters, chosen, SHAPE.heads, SHAPE.train_length, LAYER)
+    gates = random_gates(position, range(SHAPE.heads), length)
+    own = None if gates is None else gates[0].detach().double().requires_grad_()
+    return Encoding(parameters, chosen, SHAPE.heads, SHAPE.train_length, LAYER, own)
 
 
 def check_gradients(pairs: list[tuple[Tensor | None, Tensor | None]]) -> None:

@@ -24,6 +24,7 @@ from tests.positions.cases import (
     check_gradients,
     encoding,
     named,
+    random_gates,
     random_qkv,
     scores_of,
 )
@@ -51,7 +52,8 @@ def test_attention_equals_the_paper_in_loops(name: str, chosen: dict[str, Any], 
     for leaf in leaves:
         leaf.retain_grad()
     pull = torch.randn(2, 4, length, SHAPE.head_width)
-    out = attend(position, *leaves, path=path)
+    gates = random_gates(position, range(4), length)
+    out = attend(position, *leaves, path=path, gates=gates)
     (out * pull).sum().backward()
     own = encoding(position, name, **chosen)
     q, k, v = slow = [x.detach().double().requires_grad_() for x in leaves]
@@ -62,7 +64,10 @@ def test_attention_equals_the_paper_in_loops(name: str, chosen: dict[str, Any], 
     assert (out - expected).abs().max() < 1e-5
     pairs = [(x.grad, y.grad) for x, y in zip(leaves, slow, strict=True)]
     if name in oracle.SCORES:
-        pairs += [(p.grad, own.parameters[n].grad) for n, p in position.named_parameters()]
+        named_pairs = ((p, own.parameters[n]) for n, p in position.named_parameters())
+        pairs += [(p.grad, slow.grad) for p, slow in named_pairs if slow.grad is not None]
+    if gates is not None and own.gates is not None:
+        pairs.append((gates.grad, own.gates.grad))
     check_gradients(pairs)
 
 

@@ -1,0 +1,1 @@
+"""Changes made to a trained encoding when it is tested; one file each."""

@@ -1,0 +1,13 @@
+"""Positions that enter at the input, or as products of position vectors, from the papers, in loops and fp64; nothing of the
+project is used."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from tests.oracles.attention import Score, Value
+from tests.oracles.encoding import Encoding
+
+SCORES: dict[str, Callable[[Encoding], Score]] = {}
+VALUES: dict[str, Callable[[Encoding], Value]] = {}
+INPUTS: dict[str, Callable[[Tensor, Encoding, Tensor], Tensor]] = {}
