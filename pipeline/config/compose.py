@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipeline.config.groups import Step, configs_folder, position_settings
+from pipeline.config.groups import Step, configs_folder, is_name, named_group, own_settings
 from pipeline.config.layers import Axis, Entry, Settled, file_entries, override_entries
 from pipeline.config.redact import canonical_yaml
 from pipeline.config.schema import Config
@@ -70,8 +70,9 @@ def _live_axes(entries: Sequence[Entry]) -> list[Axis]:
             _refuse_undone_axis(entry, axes)
             axes[entry.key] = entry
             order += [] if entry.key in order else [entry.key]
-        elif entry.key == "position.name":
-            axes = {key: axis for key, axis in axes.items() if key.partition(".")[0] != "position"}
+        elif is_name(entry.key):
+            group = named_group(entry.key)
+            axes = {key: axis for key, axis in axes.items() if key.partition(".")[0] != group}
         else:
             axes.pop(entry.key, None)
     return [axes[key] for key in order if key in axes]
@@ -107,15 +108,15 @@ class _Draft:
         self.table = settings()
         self.values: dict[str, Any] = {}
         self.templates: dict[str, str] = {}
-        self.position: dict[str, Any] = {}
-        self.position_table: dict[str, Setting] = {}
+        self.named: dict[str, dict[str, Any]] = {}
+        self.tables: dict[str, dict[str, Setting]] = {}
 
     def apply(self, step: Step) -> None:
         """Make one assignment; raises ConfigError if the value does not fit."""
-        if step.key == "position.name":
-            self._start_position(step)
-        elif step.key.startswith("position."):
-            self._set_position(step)
+        if is_name(step.key):
+            self._start(named_group(step.key), step)
+        elif named_group(step.key):
+            self._set(named_group(step.key), step)
         else:
             self.values[step.key] = self._convert(self.table[step.key], step)
 
@@ -129,30 +130,29 @@ class _Draft:
                 target = target.setdefault(parent, {})
             target[leaf] = value
         draft = OmegaConf.merge(OmegaConf.structured(Config), nested)
-        if self.position:
-            draft.position = self.position
+        for group, values in self.named.items():
+            setattr(draft, group, values)
         config = OmegaConf.to_object(draft)
         assert isinstance(config, Config)
         config.unresolved = dict(self.templates)
         return config
 
-    def _start_position(self, step: Step) -> None:
-        self.position_table, defaults = position_settings(self.folder, step.value)
-        self.templates = {k: v for k, v in self.templates.items() if not k.startswith("position.")}
-        self.position = {"name": step.value.value}
+    def _start(self, group: str, step: Step) -> None:
+        self.tables[group], defaults = own_settings(self.folder, group, step.value)
+        self.templates = {k: v for k, v in self.templates.items() if named_group(k) != group}
+        self.named[group] = {"name": step.value.value}
         for name, default in defaults.items():
-            self._set_position(Step(f"position.{name}", default))
+            self._set(group, Step(f"{group}.{name}", default))
 
-    def _set_position(self, step: Step) -> None:
-        name = step.key.removeprefix("position.")
-        if name not in self.position_table:
-            takes = ", ".join(f"`{known}`" for known in self.position_table) or "no settings"
+    def _set(self, group: str, step: Step) -> None:
+        name, table = step.key.removeprefix(f"{group}."), self.tables[group]
+        if name not in table:
+            takes = ", ".join(f"`{known}`" for known in table) or "no settings"
             raise ConfigError(
-                f"{step.value.where}: `{name}` is not used by position "
-                f"'{self.position['name']}'; it takes: {takes}."
-                + suggestion(name, self.position_table)
+                f"{step.value.where}: `{name}` is not used by {group} "
+                f"'{self.named[group]['name']}'; it takes: {takes}.{suggestion(name, table)}"
             )
-        self.position[name] = self._convert(self.position_table[name], step)
+        self.named[group][name] = self._convert(table[name], step)
 
     def _convert(self, setting: Setting, step: Step) -> Any:
         value, template = convert(setting, step.value)

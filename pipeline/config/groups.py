@@ -1,7 +1,8 @@
 """Groups of settings kept in files of their own: ``position: alibi``, ``model: tiny``.
 
 A group given as a name stands for ``configs/<group>/<name>.yaml``. A mapping with a ``name`` loads
-that file first and changes what else it holds: ``model: {name: tiny, layers: 6}``.
+that file first and changes what else it holds: ``model: {name: tiny, layers: 6}``. The files of a
+named group say which settings there are; those of the others hold settings that are always there.
 """
 
 import re
@@ -10,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import secrets
-from pipeline.config.schema import NAME
+from pipeline.config.schema import NAME, NAMED_GROUPS
 from pipeline.config.strict_yaml import Located, read
 from pipeline.config.values import Setting, like, settings, show, suggestion
 from pipeline.errors import ConfigError
 
-GROUPS = ("position", "model", "data", "cluster")
+GROUPS = (*NAMED_GROUPS, "model", "data", "cluster")
 _CLUSTER_KEYS = ("trainer.", "data.workers")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One assignment: a dotted key takes a value. ``position.name`` starts a new position."""
+    """One assignment: a dotted key takes a value. ``position.name`` starts a new position, and so
+    with the other named groups."""
 
     key: str
     value: Located
@@ -35,6 +37,18 @@ def configs_folder() -> Path:
 def names(folder: Path, group: str) -> list[str]:
     """Return the names that a group can be given as, sorted."""
     return sorted(path.stem for path in (folder / group).glob("*.yaml"))
+
+
+def named_group(key: str) -> str:
+    """Return the named group that a dotted key is the name or a setting of; "" for other keys."""
+    group, dot, _ = key.partition(".")
+    return group if dot and group in NAMED_GROUPS else ""
+
+
+def is_name(key: str) -> bool:
+    """Say whether a dotted key is the name of a named group, which starts its settings anew."""
+    group = named_group(key)
+    return bool(group) and key == f"{group}.name"
 
 
 def group_file(folder: Path, group: str, name: Located) -> Path:
@@ -57,8 +71,8 @@ def group_file(folder: Path, group: str, name: Located) -> Path:
 def expand(folder: Path, group: str, name: Located) -> list[Step]:
     """Return the assignments that a group given as a name stands for."""
     path = group_file(folder, group, name)
-    if group == "position":
-        return [Step("position.name", name)]
+    if group in NAMED_GROUPS:
+        return [Step(f"{group}.name", name)]
     found = read(path)
     if group == "cluster":
         steps = leaf_steps(found, "", settings())
@@ -72,18 +86,20 @@ def expand(folder: Path, group: str, name: Located) -> list[Step]:
     return leaf_steps(found, group + ".", settings())
 
 
-def position_settings(folder: Path, name: Located) -> tuple[dict[str, Setting], dict[str, Located]]:
-    """Return the settings of a position encoding and their defaults, as its file lists them."""
-    found: dict[str, Located] = read(group_file(folder, "position", name)).value
+def own_settings(
+    folder: Path, group: str, name: Located
+) -> tuple[dict[str, Setting], dict[str, Located]]:
+    """Return the settings in a named group and their defaults, as the file of that name lists."""
+    found: dict[str, Located] = read(group_file(folder, group, name)).value
     table = {}
     for key, default in found.items():
         if key == "name" or not isinstance(default.plain(), (bool, int, float, str, list)):
             raise ConfigError(
                 f"{default.where}: `{key}` = {show(default.plain())} cannot be the default of a "
-                "position's setting: it must be a number, text, true, false or a list, and not be "
-                "called `name`."
+                f"setting of `{group}`: it must be a number, text, true, false or a list, and not "
+                "be called `name`."
             )
-        table[key] = like(f"position.{key}", default.plain())
+        table[key] = like(f"{group}.{key}", default.plain())
     return table, found
 
 

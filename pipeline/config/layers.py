@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import secrets
-from pipeline.config.groups import GROUPS, Step, expand, leaf_steps, unknown
+from pipeline.config.groups import (
+    GROUPS,
+    Step,
+    expand,
+    is_name,
+    leaf_steps,
+    named_group,
+    unknown,
+)
+from pipeline.config.schema import NAMED_GROUPS
 from pipeline.config.strict_yaml import Located, read, read_value
 from pipeline.config.values import settings, show, suggestion
 from pipeline.errors import ConfigError
@@ -31,7 +40,7 @@ class Axis:
     def sets(self, key: str) -> bool:
         """Say whether one of the values assigns this key."""
         assigned = {step.key for steps in self.steps for step in steps}
-        return key in assigned or (key.startswith("position.") and "position.name" in assigned)
+        return key in assigned or f"{named_group(key)}.name" in assigned
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
         steps = [entry for entry in found if isinstance(entry, Step)]
         axes = [entry for entry in found if isinstance(entry, Axis) and entry.key in GROUPS]
         steps += [step for axis in axes for value in axis.steps for step in value]
-        if key in GROUPS or key == "position.name" or axes:
+        if key in GROUPS or is_name(key) or axes:
             _refuse_undone(override, steps, explicit)
         else:
             explicit |= {step.key: override for step in steps}
@@ -158,8 +167,8 @@ def _group(key: str, item: Located, folder: Path) -> tuple[list[Step], list[Step
         )
     rest = {name: value for name, value in item.value.items() if name != "name"}
     named = expand(folder, key, item.value["name"]) if "name" in item.value else []
-    if key == "position":
-        return named, [Step(f"position.{name}", value) for name, value in rest.items()]
+    if key in NAMED_GROUPS:
+        return named, [Step(f"{key}.{name}", value) for name, value in rest.items()]
     return named, leaf_steps(Located(rest, item.where), key + ".", settings())
 
 
@@ -182,8 +191,8 @@ def _axes(item: Located, folder: Path) -> list[Axis]:
 def _axis(key: str, values: Located, folder: Path) -> Axis:
     """Check the key and the list of one axis."""
     table = settings()
-    key = "position" if key == "position.name" else key
-    if key not in table and key not in GROUPS and not key.startswith("position."):
+    key = named_group(key) if is_name(key) else key
+    if key not in table and key not in GROUPS and not named_group(key):
         raise unknown(key, values.where, table)
     if not isinstance(values.value, list) or not values.value:
         nested = isinstance(values.value, dict)
@@ -218,9 +227,9 @@ def _override(key: str, text: str, folder: Path) -> list[Entry]:
         return [_axis(key.removeprefix("sweep."), value, folder)]
     if key in GROUPS:
         return [*_settled(key, value), *_assign(key, value, folder)]
-    if key == "position.name":
-        return [Settled("position"), *expand(folder, "position", value)]
-    if key in table or key.startswith("position."):
+    if is_name(key):
+        return [Settled(named_group(key)), *expand(folder, named_group(key), value)]
+    if key in table or named_group(key):
         return [Step(key, value)]
     if key == "include":
         raise ConfigError(
@@ -233,7 +242,7 @@ def _refuse_undone(override: str, steps: Sequence[Step], explicit: dict[str, str
     """Refuse an override that a named group after it replaces: it would have no effect."""
     assigned = {step.key for step in steps}
     for key, text in explicit.items():
-        if key in assigned or (key.startswith("position.") and "position.name" in assigned):
+        if key in assigned or f"{named_group(key)}.name" in assigned:
             raise ConfigError(
                 f"{_TYPED}: `{text}` has no effect, because `{override}` after it replaces it. "
                 f"Write `{text}` after `{override}`, or leave it out."

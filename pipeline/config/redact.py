@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config.durable import write_file
 from pipeline.config.environment import template_holds
-from pipeline.config.schema import Config
+from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.config.strict_yaml import dump
 from pipeline.config.values import canonical, settings
 from pipeline.errors import StorageError
@@ -22,10 +22,10 @@ def public(config: Config) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     table = settings()
     for key in _ordered_keys():
-        if key == "position":
+        if key in NAMED_GROUPS:
             nested[key] = {
                 name: _shared(config, f"{key}.{name}", value)
-                for name, value in config.position.items()
+                for name, value in getattr(config, key).items()
             }
         elif key == "sweep":
             nested[key] = dict(config.sweep)
@@ -65,10 +65,10 @@ def config_hash(config: Config) -> str:
 
 
 def _ordered_keys() -> list[str]:
-    """Return all dotted keys with ``position`` after ``eval_lengths`` and ``sweep`` last."""
+    """Return all dotted keys, the named groups after ``eval_lengths`` and ``sweep`` last."""
     keys = list(settings())
-    keys.insert(keys.index("eval_lengths") + 1, "position")
-    return [*keys, "sweep"]
+    place = keys.index("eval_lengths") + 1
+    return [*keys[:place], *NAMED_GROUPS, *keys[place:], "sweep"]
 
 
 def _shared(config: Config, key: str, value: Any) -> Any:

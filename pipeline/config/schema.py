@@ -13,7 +13,9 @@ _NAME_WORDS = (
 )
 _PATH = r"[^\x00-\x1f\x7f\ud800-\udfff]{1,4096}"
 _PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
-ATTENTION_PATHS = ("auto", "sdpa", "fold", "far_near", "tile", "flex")
+# Groups whose files hold the settings of their own: free keys, beside the `name` of the file.
+NAMED_GROUPS = ("position", "position_ids", "extension")
+ATTENTION_PATHS = ("auto", "sdpa", "fold", "far_near", "contextual", "tile", "flex")
 _LABEL = r"[A-Za-z0-9_.-]{1,128}"
 _LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
 
@@ -45,6 +47,13 @@ class ModelConfig:
     mlp_width: int = _setting(384, low=1, high=2**18)
     tied_embeddings: bool = _setting(True)
     attention_window: int | None = _setting(None, low=1, high=2**40)
+    attention_mask: str = _setting("none", choices=("none", "blockwise", "shifted_groups"))
+    mask_tokens: int | None = _setting(None, low=1, high=2**40)
+    score_scale: str = _setting("none", choices=("none", "log_n", "ssmax"))
+    qk_norm: str = _setting("none", choices=("none", "key", "cosine"))
+    qk_bias: bool = _setting(False)
+    no_position_every: int | None = _setting(None, low=2, high=1024)
+    drop_position_after: int | None = _setting(None, low=1, high=10**9)
     attention_path: str = _setting("auto", choices=ATTENTION_PATHS)
     activation_checkpointing: bool = _setting(False)
     tiled_mlp: bool = _setting(False)
@@ -140,7 +149,8 @@ class WandbConfig:
 class Config:
     """One run: one configuration, one position encoding, one seed.
 
-    ``position`` always holds ``name``; its other keys are that encoding's own settings.
+    Each of the ``NAMED_GROUPS`` always holds ``name``; its other keys are the settings of what is
+    named. ``extension`` is "none" in all that trains: it is what a test does to a trained encoding.
     ``sweep`` is empty in a resolved run. ``unresolved`` is no setting and no field: it maps the
     dotted keys whose value came from ``${oc.env:...}`` to that text, which is saved in its place.
     A copy by ``dataclasses.replace`` starts without it.
@@ -154,7 +164,11 @@ class Config:
         default_factory=lambda: [64, 128, 256, 512, 1024, 2048],
         metadata={"allowed": Allowed(low=1, high=2**26)},
     )
-    position: dict[str, Any] = field(default_factory=lambda: {"name": "rope", "base": 10000.0})
+    position: dict[str, Any] = field(
+        default_factory=lambda: {"name": "rope", "base": 10000.0, "layout": "interleaved"}
+    )
+    position_ids: dict[str, Any] = field(default_factory=lambda: {"name": "consecutive"})
+    extension: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

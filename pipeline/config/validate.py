@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.config.schema import NAME, Config
+from pipeline.config.modifiers import check_modifiers, check_reach
+from pipeline.config.schema import NAME, NAMED_GROUPS, Config
 from pipeline.config.values import like, problem, settings, show
 from pipeline.errors import ConfigError
 
@@ -37,22 +38,34 @@ def _require(fits: bool, config: Config, key: str, allowed: str, fix: str) -> No
         raise ConfigError(f"`{key}` = {value} is not allowed: {allowed}. {fix}.")
 
 
-def _position(config: Config) -> None:
-    name = config.position.get("name")
-    if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        raise ConfigError(
-            f"`position.name` = {show(name)} is not allowed: it takes the name of a file in "
-            "configs/position/. Write position=rope, for example."
-        )
-    for key, value in config.position.items():
-        if value is None or isinstance(value, dict):
+def _named(config: Config) -> None:
+    for group in NAMED_GROUPS:
+        name = getattr(config, group).get("name")
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            example = getattr(Config(), group)["name"]
             raise ConfigError(
-                f"`position.{key}` = {show(value)} is not allowed: it takes a number, text, true, "
-                "false or a list. Leave it out to have its default."
+                f"`{group}.name` = {show(name)} is not allowed: it takes the name of a file in "
+                f"configs/{group}/. Write {group}={example}, for example."
             )
-        wrong = problem(like(f"position.{key}", value), value)
-        if wrong:
-            raise ConfigError(wrong)
+        for key, value in getattr(config, group).items():
+            if value is None or isinstance(value, dict):
+                raise ConfigError(
+                    f"`{group}.{key}` = {show(value)} is not allowed: it takes a number, text, "
+                    "true, false or a list. Leave it out to have its default."
+                )
+            wrong = problem(like(f"{group}.{key}", value), value)
+            if wrong:
+                raise ConfigError(wrong)
+
+
+def _not_extended(config: Config) -> None:
+    name = config.extension["name"]
+    if name != Config().extension["name"]:
+        raise ConfigError(
+            f"`extension` = {show(name)} is not allowed here: an extension changes a trained "
+            "encoding when it is tested. Train without, then "
+            f"`python -m pipeline evaluate RUN extension={name}`."
+        )
 
 
 def _resolved(config: Config) -> None:
@@ -250,11 +263,17 @@ def _data(config: Config) -> None:
 
 _CHECKS: tuple[Callable[[Config], None], ...] = (
     _resolved,
-    _position,
+    _named,
     _lengths,
     _heads,
     _ranks,
     _schedule,
     _data,
+    check_modifiers,
 )
-_TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (_batch, _window)
+_TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (
+    _not_extended,
+    _batch,
+    _window,
+    check_reach,
+)

@@ -29,7 +29,7 @@ class Setting:
 def settings(schema: type = Config, prefix: str = "") -> dict[str, Setting]:
     """Return every setting by dotted key, in the order of the schema.
 
-    ``position`` and ``sweep`` hold free keys and are not in the table.
+    The named groups and ``sweep`` hold free keys and are not in the table.
     """
     table: dict[str, Setting] = {}
     hints = typing.get_type_hints(schema)
@@ -44,7 +44,7 @@ def settings(schema: type = Config, prefix: str = "") -> dict[str, Setting]:
 
 
 def like(key: str, default: Any) -> Setting:
-    """Return the setting of a position encoding that has this default value, and thus its type."""
+    """Return the setting in a named group that has this default value, and thus its type."""
     item = type(default[0]) if isinstance(default, list) and default else None
     return Setting(key, type(default), Allowed(), item=item)
 

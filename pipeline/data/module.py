@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipeline.config.schema import Config
 from pipeline.data.sequences import step_indices
 from pipeline.parallel.mesh import Mesh
+from pipeline.positions.position_ids import PositionIds, generator, pack_ids
 
 Ids = npt.NDArray[np.int64]
 
@@ -34,12 +35,15 @@ class MicroBatches(Dataset[dict[str, Any]]):
 
     The global batch of step k is `step_indices(seed, k, ...)`, cut into `accumulate` micro-batches
     of data_parallel shares each; every world that divides it sees the same global batches. Items
-    hold tokens and labels [B,T] int64, the step, and `step_tokens`, the target tokens of the whole
-    optimizer step over all ranks, which the loss is divided by.
+    hold tokens and labels [B,T] int64, the ids of whole sequences as `pack_ids` makes them, the
+    step, and `step_tokens`, the target tokens of the whole optimizer step over all ranks, which the
+    loss is divided by. Ids are drawn from (seed, step, place in the global batch).
     """
 
-    def __init__(self, sequences: TrainingSequences, config: Config, mesh: Mesh) -> None:
-        self.sequences, self.seed = sequences, config.seed
+    def __init__(
+        self, sequences: TrainingSequences, config: Config, mesh: Mesh, scheme: PositionIds
+    ) -> None:
+        self.sequences, self.seed, self.scheme = sequences, config.seed, scheme
         self.batch, self.accumulate = config.trainer.batch_sequences, config.trainer.accumulate
         self.groups, self.group = mesh.data_parallel, mesh.data_rank
         self.here = mesh.tokens(sequences.length)
@@ -55,26 +59,39 @@ class MicroBatches(Dataset[dict[str, Any]]):
         length, every = self.sequences.length, self.here.step
         start, stop = min(self.here.start, length), min(self.here.stop, length)
         rows = [self.sequences.read(int(i), start, stop) for i in share]
+        places = np.arange(len(indices)).reshape(self.accumulate, self.groups, -1)
         return {
+            "ids": self._ids(step, share, places[part, self.group]),
             "tokens": torch.from_numpy(np.stack([inputs[::every] for inputs, _ in rows])),
             "labels": torch.from_numpy(np.stack([labels[::every] for _, labels in rows])),
             "step": step,
             "step_tokens": sum(self.sequences.target_count(int(i)) for i in indices),
         }
 
+    def _ids(self, step: int, share: Ids, places: Ids) -> torch.Tensor:
+        """Sequences `share` at `places` of the global batch -> their ids, [B,S] or [1,S]."""
+        length, ids = self.sequences.length, []
+        for sequence, place in zip(share, places, strict=True):
+            tokens = None
+            if self.scheme.reads_tokens:
+                tokens, _ = self.sequences.read(int(sequence), 0, length)
+            draw = generator(self.seed, step, int(place))
+            ids.append(self.scheme.drawn(length, tokens, draw))
+        return pack_ids(ids)
+
 
 class TrainingData(L.LightningDataModule):
     """Feeds `MicroBatches` to the trainer; the rank's place comes from the strategy's mesh."""
 
-    def __init__(self, sequences: TrainingSequences, config: Config) -> None:
+    def __init__(self, sequences: TrainingSequences, config: Config, scheme: PositionIds) -> None:
         super().__init__()
-        self.sequences, self.config = sequences, config
+        self.sequences, self.config, self.scheme = sequences, config, scheme
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         """All micro-batches of the run, in order."""
         mesh = self.trainer.strategy.mesh  # type: ignore[union-attr]
         return DataLoader(
-            MicroBatches(self.sequences, self.config, mesh),
+            MicroBatches(self.sequences, self.config, mesh, self.scheme),
             batch_size=None,
             shuffle=False,
             num_workers=self.config.data.workers,

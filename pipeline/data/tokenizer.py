@@ -141,6 +141,11 @@ class Tokenizer:
             raise ValueError(f"ids must be in [0, {self.vocab})")
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
 
+    @property
+    def pieces(self) -> list[bytes]:
+        """The UTF-8 bytes of text that each id stands for; none for bos and unknown."""
+        return list(self._bytes)
+
     def token_bytes(self) -> npt.NDArray[np.int64]:
         """int64 [vocab]: how many UTF-8 bytes of text each id stands for; 0 for bos and unknown."""
         return np.array([len(part) for part in self._bytes], dtype=np.int64)

@@ -92,12 +92,13 @@ class Scorer:
                 window.stop - window.scored + 1 : window.stop + 1
             ]
         here = self.exchange.tokens(length)
-        ids = torch.arange(length, device=self.device)[None]
+        inputs = shown[:, :length]
         nats: torch.Tensor = self.decoder(
-            torch.from_numpy(shown[:, :length][:, here]).to(self.device),
+            torch.from_numpy(inputs[:, here]).to(self.device),
             torch.from_numpy(labels[:, here]).to(self.device),
-            ids,
+            self.decoder.test_ids(inputs).to(self.device),
             self.exchange,
+            consecutive=self.decoder.position_ids.tests_consecutive,
         )
         return nats
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.config.label import own_settings
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate.documents import Documents
@@ -79,6 +80,8 @@ def _row(
         "precision": precision,
         "text_sha256": documents.text_sha256,
         "position": config.position["name"],
+        "extension": config.extension["name"],
+        "extension_settings": own_settings(config.extension),
         "seed": config.seed,
         "train_length": config.train_length,
     }
@@ -97,11 +100,17 @@ def _row(
 def measure(config: Config, scorer: Scorer, step: Step) -> tuple[Row, Nats | None]:
     """Score one step, or say why the encoding is not defined at its length."""
     try:
-        scorer.decoder.position.check_length(step.length)
+        scorer.decoder.check_length(step.length)
     except ConfigError as error:
         return _row(config, step, scorer.precision, None, reason=str(error)), None
     nats = scorer.score(step.windows, step.documents.tokens)
     return _row(config, step, scorer.precision, nats), nats
+
+
+def unmeasured_rows(config: Config, documents: Documents) -> list[Row]:
+    """What the rows of the suite will say but for their numbers, which are those of `plan`."""
+    precision = config.trainer.precision
+    return [_row(config, step, precision, None) for step in plan(config, documents)]
 
 
 def suffix_plan(config: Config, documents: Documents) -> list[Step]:

@@ -3,19 +3,25 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
+from pipeline.config.label import label
 from pipeline.config.schema import Config, DataConfig
 from pipeline.data.prepare import Prepared, prepare
 from pipeline.data.sequences import Sequences
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate.documents import documents_for
+from pipeline.evaluate.extended import extend_decoder, tested_path
+from pipeline.evaluate.suite import unmeasured_rows
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS, attention_path
 from pipeline.positions.base import Facts
+from pipeline.positions.registry import NO_EXTENSION
 from pipeline.record.folder import RunFolder
+from pipeline.report.comparable import check_comparable
+from pipeline.report.reading import extended_rows, read_extended, read_run
 from pipeline.training.fit import device_type
 
 
@@ -28,15 +34,16 @@ def check_model(config: Config) -> tuple[int, int]:
     """Build and call the decoder without memory; returns all parameters and the encoding's.
 
     Raises:
-        ConfigError: the encoding refuses its settings, the sizes, or the train length, or the
-            attention path does not serve it.
+        ConfigError: the encoding refuses its settings, the sizes, the extension or the train
+            length, or the attention path does not serve it.
     """
     with torch.device("meta"):
         decoder = Decoder(config).to(PRECISIONS[config.trainer.precision])
-        decoder.position.check_length(config.train_length)
+        extend_decoder(decoder, config)
+        decoder.check_length(config.train_length)
     for length in {config.train_length, *config.eval_lengths}:
         if length <= (decoder.position.max_length or length):
-            attention_path(config, device_type(config), length)
+            tested_path(config, decoder, device_type(config), length)
     with torch.device("meta"):
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
@@ -50,17 +57,19 @@ def _check_sharing(config: Config, facts: Facts) -> None:
     Raises:
         ConfigError: heads or tokens are shared, and must not be.
     """
-    name, trainer = config.position["name"], config.trainer
+    trainer, name = config.trainer, repr(config.position["name"])
+    if config.extension["name"] != NO_EXTENSION:
+        name += f" with extension={config.extension['name']!r}"
     if trainer.sequence_parallel > trainer.ring and not facts.head_shardable:
         raise ConfigError(
-            f"position={name!r} needs all heads on one rank, and trainer.sequence_parallel="
+            f"position={name} needs all heads on one rank, and trainer.sequence_parallel="
             f"{trainer.sequence_parallel} with trainer.ring={trainer.ring} shares them; set "
             f"trainer.ring={trainer.sequence_parallel}, which shares the tokens only, or "
             "trainer.sequence_parallel=1"
         )
     if trainer.ring > 1 and not facts.ring_shardable:
         raise ConfigError(
-            f"position={name!r} needs all tokens of a sequence on one rank, and trainer.ring="
+            f"position={name} needs all tokens of a sequence on one rank, and trainer.ring="
             f"{trainer.ring} shares them; set trainer.ring=1, which shares the heads"
         )
 
@@ -103,6 +112,31 @@ def check_text(folder: RunFolder, prepared: Prepared) -> None:
                 f"{str(summary.get(key))[:12]}..., is {value[:12]}... now. Restore the corpus, or "
                 "train again under another experiment"
             )
+
+
+def check_rows(folder: RunFolder, config: Config, prepared: Prepared) -> None:
+    """Refuse to measure what could not stand in one table with the other rows of a finished run.
+
+    Raises:
+        ConfigError: the run holds rows, its own or of an extension, of other text or targets.
+    """
+    extended = config.extension["name"] != NO_EXTENSION
+    if not extended and not extended_rows(folder.path):
+        return
+    tested, run = label(config.extension), read_run(folder.path)
+    others = [run] if extended else []
+    others += [one for one in read_extended(run) if one.extension != tested]
+    documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
+    rows = unmeasured_rows(config, documents)
+    try:
+        check_comparable([*others, replace(run, rows=rows, extension=tested if extended else "")])
+    except DataError as error:
+        fix = f"evaluate {folder.path} with these settings first, without the extension"
+        if not extended:
+            fix = f"delete these extensions' folders below {folder.evaluation.parent} first"
+        raise ConfigError(
+            f"the rows of one run must be comparable, and {error}. Or {fix}"
+        ) from error
 
 
 def describe(config: Config) -> str:

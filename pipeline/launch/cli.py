@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.compose import load
+from pipeline.config.label import shown
 from pipeline.config.redact import canonical_yaml
 from pipeline.errors import ConfigError, FarsightError
 
@@ -43,10 +46,15 @@ def _parser() -> argparse.ArgumentParser:
     _configured(commands.add_parser("train", help="train and test a configuration or its sweep"))
     prepare = commands.add_parser("prepare", help="prepare the corpus of a configuration")
     _config(prepare, _prepare)
-    evaluate = commands.add_parser("evaluate", help="test trained runs again")
+    evaluate = commands.add_parser(
+        "evaluate", help="test a trained run again, or under an extension"
+    )
     evaluate.add_argument("run", type=Path, help="run folder")
     evaluate.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="evaluate.*, eval_lengths or trainer.*"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="extension=NAME extension.SETTING=VALUE, evaluate.*, eval_lengths or trainer.*",
     )
     evaluate.set_defaults(command=_evaluate)
     report = commands.add_parser("report", help="table and page with curves from run folders")
@@ -54,8 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, default=Path("report"), help="default: report")
     report.set_defaults(command=_report)
     _benched(commands.add_parser("bench", help="time and memory, also beside other libraries"))
-    positions = commands.add_parser("positions", help="the position encodings and their facts")
-    positions.add_argument("--json", action="store_true", help="one JSON object per encoding")
+    positions = commands.add_parser(
+        "positions", help="the position encodings, their extensions and position ids, with facts"
+    )
+    positions.add_argument(
+        "--json", action="store_true", help="one JSON object a line, each a kind"
+    )
     positions.set_defaults(command=_positions)
     return parser
 
@@ -161,17 +173,27 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _positions(arguments: argparse.Namespace) -> int:
-    from pipeline.positions.registry import facts_of, names
+    from pipeline.positions import registry
 
-    every = [facts_of(name) for name in names()]
-    if arguments.json:
+    every = [registry.facts_of(name) for name in registry.names()]
+    every += [registry.facts_of_extension(name) for name in registry.extension_names()]
+    every += [registry.facts_of_ids(name) for name in registry.ids_names()]
+    try:
         for facts in every:
-            print(json.dumps(facts))
-        return 0
-    for facts in every:
-        print(facts["name"])
-        for key, value in facts.items():
-            if key != "name":
-                shown = ", ".join(value) if isinstance(value, tuple) else value
-                print(f"    {key.replace('_', ' ')}: {shown}")
+            print(json.dumps(facts) if arguments.json else _in_words(facts))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has read enough; what is still held back must not fail at the end either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _in_words(facts: dict[str, Any]) -> str:
+    lines = [facts["name"]]
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{name}={shown(item)}" for name, item in value.items()) or "none"
+        if key != "name":
+            text = ", ".join(value) if isinstance(value, tuple) else value
+            lines.append(f"    {key.replace('_', ' ')}: {text}")
+    return "\n".join(lines)

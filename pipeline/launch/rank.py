@@ -25,6 +25,7 @@ from pipeline.data.prepare import Prepared, open_prepared
 from pipeline.data.sequences import Sequences
 from pipeline.errors import CheckpointError, FarsightError
 from pipeline.evaluate.documents import documents_for
+from pipeline.evaluate.extended import extend_decoder, tested_path
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import plan, run_suite
 from pipeline.launch.checks import check_devices, check_model, data_key, prepare_all
@@ -85,6 +86,7 @@ def evaluate(
 ) -> float:
     """Run every length protocol on the newest export of `folder`; returns the seconds it took.
 
+    Under an extension the rows go to a folder of their own, and those of the run stay.
     Weights come from the fp32 export, so the numbers do not depend on how training was sharded.
     """
     began = time.monotonic()
@@ -97,6 +99,8 @@ def evaluate(
         )
     decoder = Decoder(as_tested(config))
     load_weights(decoder, weights)
+    extend_decoder(decoder, config)
+    decoder.position_ids.read_vocabulary(prepared.tokenizer.pieces)
     decoder.to(device)
     mesh = build_mesh(config.trainer.sequence_parallel, config.trainer.ring)
     documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
@@ -106,31 +110,34 @@ def evaluate(
         decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update
     )
     rows, kept = [], {}
+    trained = {"step": manifest["step"], "tokens": manifest["tokens"]}
     for row, nats in run_suite(config, scorer, documents):
-        rows.append({**row, "step": manifest["step"], "tokens": manifest["tokens"]})
+        path = None
+        if row["defined"]:
+            path = tested_path(as_tested(config), decoder, device.type, row["length"])
+        rows.append({**row, **trained, "attention_path": path})
         mirror(rows[-1])
         if nats is not None:
             kept[f"{row['protocol']}-{row['length']}"] = nats.astype(np.float32)
     bar.close()
     if mesh.rank == 0:
-        _write_evaluation(folder, rows, kept)
+        _write_evaluation(folder.evaluation_of(config.extension), rows, kept)
     return time.monotonic() - began
 
 
-def _write_evaluation(
-    folder: RunFolder, rows: list[dict[str, Any]], kept: Mapping[str, Any]
-) -> None:
-    """Replace rows and per-target nats, each whole or not at all."""
-    partial = folder.evaluation.with_name("rows.jsonl.partial")
+def _write_evaluation(path: Path, rows: list[dict[str, Any]], kept: Mapping[str, Any]) -> None:
+    """Replace the rows at `path` and the per-target nats beside, each whole or not at all."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name("rows.jsonl.partial")
     partial.unlink(missing_ok=True)
     log = MetricsLog(partial)
     for row in rows:
         log.write(row)
-    nats = folder.evaluation.with_name("nats.npz")
+    nats = path.with_name("nats.npz")
     with nats.with_name("nats.npz.partial").open("wb") as file:
         np.savez_compressed(file, **kept)
     os.replace(nats.with_name("nats.npz.partial"), nats)
-    os.replace(partial, folder.evaluation)
+    os.replace(partial, path)
 
 
 def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.device) -> None:
@@ -150,7 +157,14 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
     sequences = Sequences(prepared.split("train"), config.train_length)
     failed = 1
     try:
-        fitted = fit(config, sequences, short, write=write, name=folder.path.name)
+        fitted = fit(
+            config,
+            sequences,
+            short,
+            write=write,
+            name=folder.path.name,
+            vocabulary=prepared.tokenizer.pieces,
+        )
         memory = peak_memory(device)
         if rank == 0:
             save_export(

@@ -9,11 +9,14 @@ from typing import Any
 from pipeline.checkpoint.export import latest_export
 from pipeline.config.compose import load
 from pipeline.config.dotted import dotted
+from pipeline.config.groups import is_name, named_group
+from pipeline.config.label import label
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.launch.checks import (
     check_devices,
     check_model,
+    check_rows,
     check_text,
     data_key,
     describe,
@@ -29,6 +32,7 @@ from pipeline.report.table import text_table
 
 # what a test may change: none of it alters the weights
 RETESTABLE = (
+    "extension",
     "eval_lengths",
     "evaluate.",
     "trainer.processes",
@@ -87,25 +91,29 @@ def varied_keys(runs: Sequence[Config]) -> list[str]:
     """The dotted keys in which the runs of a study differ.
 
     `position` stands for its name; a setting of an encoding, such as `position.base`, is listed
-    only where it differs between runs of that same encoding.
+    only where it differs between runs of that same encoding. So with the other named groups.
     """
     flat = [dotted(asdict(config)) for config in runs]
     varied = []
     for key in dict.fromkeys(key for one in flat for key in one):
+        name = "" if is_name(key) else f"{named_group(key)}.name"
         values: dict[Any, list[Any]] = {}
         for one in flat:
-            setting = key.startswith("position.") and key != "position.name"
-            values.setdefault(one["position.name"] if setting else None, []).append(one.get(key))
-        if any(value != group[0] for group in values.values() for value in group):
-            varied.append("position" if key == "position.name" else key)
+            values.setdefault(one.get(name), []).append(one.get(key))
+        if any(value != same[0] for same in values.values() for value in same):
+            varied.append(named_group(key) if is_name(key) else key)
     return varied
 
 
 def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
-    """Test the newest checkpoint of a run folder again and print its table.
+    """Test the newest checkpoint of a run folder again, or under an extension, and print its table.
+
+    Rows of an extension lie beside those of the run and replace those of the same extension with
+    the same settings only.
 
     Raises:
-        ConfigError: an override would change how the run was trained.
+        ConfigError: an override would change how the run was trained, the extension does not fit,
+            or the rows could not stand in one table with the others of this run.
     """
     folder = RunFolder.open(path)
     if not folder.finished:
@@ -127,7 +135,13 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
     latest_export(folder.path / "checkpoints")
     prepared = prepare_all([config])[data_key(config.data)]
     check_text(folder, prepared)
-    if changed:
+    check_rows(folder, config, prepared)
+    if config.extension != saved.extension:
+        say(
+            f"note: {config.position['name']} under the extension {label(config.extension)}, whose "
+            f"rows go to {folder.evaluation_of(config.extension)}; those of {path} itself stay"
+        )
+    elif changed:
         say(
             f"note: tested with other settings ({', '.join(changed)}), whose rows replace those of "
             f"{path}; evaluate it without settings to have them back"

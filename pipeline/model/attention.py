@@ -1,12 +1,13 @@
 """Causal attention under any scores, in memory linear in the length; never an S x S matrix.
 
-| path       | serves                                                                      |
-|------------|-----------------------------------------------------------------------------|
-| `sdpa`     | plain products of q and k: torch's fused kernel                             |
-| `fold`     | scores that an encoding rewrites as plain products of wider q and k         |
-| `far_near` | tables by distance that end in a constant: fused kernel plus a near band    |
-| `tile`     | everything                                                                  |
-| `flex`     | plain products, biases by distance and windows, compiled; not on CPU        |
+| path         | serves                                                                    |
+|--------------|---------------------------------------------------------------------------|
+| `sdpa`       | plain products of q and k: torch's fused kernel                           |
+| `fold`       | scores that an encoding rewrites as plain products of wider q and k       |
+| `far_near`   | tables by distance that end in a constant: fused kernel plus a near band  |
+| `contextual` | positions counted along a row by gates of its scores; nothing else        |
+| `tile`       | everything else                                                           |
+| `flex`       | plain products, biases by distance and windows, compiled; not on CPU      |
 
 All are exact and tested against the same slow loops. (torch leaves its fused kernel for a
 quadratic one at odd head widths: keep the head width a multiple of 8.)
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.errors import ConfigError
+from pipeline.model.contextual import ContextualKernel
 from pipeline.model.exchange import Exchange
 from pipeline.model.far_near import FarNearKernel, serves_far_near
 from pipeline.model.flash import FlashKernel
@@ -30,10 +32,13 @@ AUTO = "auto"
 PARTIAL = ("sdpa", "tile")  # paths that need not have all keys of a row
 # sequences at least this many times as long as the near band are faster by far_near (measured)
 FAR_PER_NEAR = 64
+_OWN_KERNELS: dict[str, type[Kernel]] = {"far_near": FarNearKernel, "contextual": ContextualKernel}
 
 
 def paths(scores: Scores, device: str) -> list[str]:
-    """The paths that compute these scores on a device type (`cpu`, `cuda`); `tile` always does."""
+    """The paths that compute these scores on a device type (`cpu`, `cuda`)."""
+    if scores.context is not None:
+        return ["contextual"]
     found = ["tile"]
     if scores.plain:
         found.append("sdpa")
@@ -49,8 +54,9 @@ def paths(scores: Scores, device: str) -> list[str]:
 def choose(scores: Scores, length: int, device: str) -> str:
     """The path taken for `length` tokens when none is asked for."""
     possible = paths(scores, device)
-    if "sdpa" in possible:
-        return "sdpa"
+    for only in ("contextual", "sdpa"):
+        if only in possible:
+            return only
     if "fold" in possible and device == "cuda":
         return "fold"
     if "far_near" in possible:
@@ -84,7 +90,7 @@ def attention(
         return sdpa(*scores.folded(), v, scores.scale)
     if path == "sdpa":
         return sdpa(*scores.pairs[0], v, scores.scale)
-    return run(FarNearKernel() if path == "far_near" else TileKernel(), scores, v)
+    return run(_OWN_KERNELS.get(path, TileKernel)(), scores, v)
 
 
 def check_path(path: str, scores: Scores, device: str, ring: bool) -> None:
@@ -99,13 +105,14 @@ def check_path(path: str, scores: Scores, device: str, ring: bool) -> None:
         precision = str(scores.pairs[0][0].dtype).removeprefix("torch.")
         raise ConfigError(
             f"model.attention_path={path!r} does not serve this position encoding{window} in "
-            f"{precision} on {device}{' in a ring' if ring else ''}; use auto, "
-            f"{', '.join(possible)}"
+            f"{precision} on {device}{' in a ring' if ring else ''}; use "
+            f"{', '.join((AUTO, *possible))}"
         )
 
 
 def part_kernel(scores: Scores, path: str = AUTO) -> Kernel:
     """The kernel for the part of the keys that one station of a ring has."""
+    assert scores.context is None, "a part of the keys cannot count what the whole row lets through"
     return FlashKernel() if scores.plain and path != "tile" else TileKernel()
 
 

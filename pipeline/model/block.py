@@ -14,6 +14,7 @@ from pipeline.config.schema import ModelConfig
 from pipeline.model.attention import attention
 from pipeline.model.exchange import Exchange
 from pipeline.model.mlp import FeedForward, linear_weight
+from pipeline.model.modifiers import Modifiers, attention_mask
 from pipeline.model.projection import RMS_NORM, projection, rms_norm
 from pipeline.positions.base import Position, Site
 
@@ -34,11 +35,13 @@ class Attention(nn.Module):
     """Multi-head causal attention of the normalised stream; where and how positions enter is the
     encoding's business."""
 
-    def __init__(self, model: ModelConfig, layer: int) -> None:
+    def __init__(self, model: ModelConfig, layer: int, train_length: int) -> None:
         super().__init__()
         width, layers = model.width, model.layers
         self.heads, self.head_width, self.layer = model.heads, model.head_width, layer
         self.path, self.window = model.attention_path, model.attention_window
+        self.mask = partial(attention_mask, model)
+        self.modifiers = Modifiers(model, train_length)
         self.gain = nn.Parameter(torch.ones(width))
         # head-major (q, k, v of head 0, then of head 1, ...): one exchange carries all three
         self.qkv = linear_weight(width, 3 * width)
@@ -60,8 +63,10 @@ class Attention(nn.Module):
             gates = exchange.whole(more[0].transpose(1, 2), length).squeeze(-1).transpose(1, 2)
         heads, here = exchange.heads(self.heads), exchange.attended(length)
         site = Site(self.layer, heads, length, here, consecutive)
+        q, k = self.modifiers(q, k, site, position.scale)
+        mask = self.mask(heads, self.training)
         attend = partial(attention, path=self.path, exchange=exchange)
-        mixed = position("attend", attend, q, k, v, ids, site, self.window, None, gates)
+        mixed = position("attend", attend, q, k, v, ids, site, self.window, mask, gates)
         return F.linear(exchange.to_tokens(mixed.transpose(1, 2)).flatten(2), self.out)
 
     def _project(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -72,9 +77,9 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """x + Attention(RMSNorm(x)), then x + SwiGLU(RMSNorm(x))."""
 
-    def __init__(self, model: ModelConfig, layer: int) -> None:
+    def __init__(self, model: ModelConfig, layer: int, train_length: int) -> None:
         super().__init__()
-        self.attention = Attention(model, layer)
+        self.attention = Attention(model, layer, train_length)
         self.mlp = FeedForward(model.width, model.mlp_width, model.layers, model.tiled_mlp)
 
     def forward(

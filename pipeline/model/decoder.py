@@ -8,23 +8,28 @@ tokens held by this rank, S whole sequence, D width.
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pipeline.config.schema import Config
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.model.block import Block, RMSNorm
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import Head
+from pipeline.model.modifiers import Dropped, check_position
 from pipeline.positions import registry
 from pipeline.positions.base import Position, Shape
+from pipeline.positions.none import NoPosition
+from pipeline.positions.position_ids import pack_ids
 
 
 def shape_of(config: Config) -> Shape:
     """What the configured encoding may know of the model."""
     model = config.model
-    return Shape(model.width, model.layers, model.heads, config.train_length)
+    return Shape(model.width, model.layers, model.heads, config.train_length, config.data.vocab)
 
 
 class Decoder(nn.Module):
@@ -36,7 +41,9 @@ class Decoder(nn.Module):
         self.checkpointing = model.activation_checkpointing
         self.embedding = nn.Embedding(config.data.vocab, model.width)
         nn.init.normal_(self.embedding.weight, 0.0, model.width**-0.5)
-        self.blocks = nn.ModuleList(Block(model, layer) for layer in range(model.layers))
+        self.blocks = nn.ModuleList(
+            Block(model, layer, config.train_length) for layer in range(model.layers)
+        )
         self.norm = RMSNorm(model.width)
         weight: nn.Parameter = self.embedding.weight  # type: ignore[assignment]
         if not model.tied_embeddings:
@@ -44,16 +51,58 @@ class Decoder(nn.Module):
         self.head = Head(weight)
         # last, so that all other weights start equal under every encoding
         self.position: Position = registry.build(config.position, shape_of(config))
+        name, self.seed = config.position["name"], config.seed
+        self.position_ids = registry.build_ids(config.position_ids, self.position, name)
+        check_position(config, self.position)
+        self.bare_every, self.bare_after = model.no_position_every, model.drop_position_after
+        drops = self.bare_after is not None
+        self.bare = Dropped(self.position) if drops else NoPosition(shape_of(config))
+        self.at_step(0)
+
+    def at_step(self, step: int) -> None:
+        """Be the model of optimizer step `step`, counted from 0."""
+        self.dropped = self.bare_after is not None and step >= self.bare_after
+
+    def position_of(self, layer: int) -> Position:
+        """The encoding of a layer, counted from 0, or none where the layer goes without."""
+        skipped = self.bare_every is not None and (layer + 1) % self.bare_every == 0
+        return self.bare if self.dropped or skipped else self.position
+
+    def check_length(self, length: int) -> None:
+        """Refuse a sequence longer than the encoding, or its ids, are defined for.
+
+        Raises:
+            ConfigError: `length`, in tokens, is too long.
+        """
+        if not self.dropped:
+            self.position.check_length(length)
+        most = self.position_ids.max_length
+        if most is not None and length > most:
+            raise ConfigError(
+                f"a sequence of {length} tokens: these position ids are not defined beyond {most} "
+                f"tokens; use sequences up to {most}, or others"
+            )
+
+    def test_ids(self, tokens: npt.NDArray[np.int64]) -> Tensor:
+        """The position ids of tested sequences, tokens [B,S] -> [1,S], or [B,S] where they depend
+        on the text."""
+        scheme, length = self.position_ids, tokens.shape[1]
+        if not scheme.reads_tokens:
+            return pack_ids([scheme.tested(length, None, self.seed)])
+        return pack_ids([scheme.tested(length, row, self.seed) for row in tokens])
 
     def hidden(
         self, tokens: Tensor, ids: Tensor, exchange: Exchange, consecutive: bool = True
     ) -> Tensor:
         """tokens [B,T], ids [B,S] or [1,S] global positions of whole sequences -> [B,T,D]."""
-        self.position.check_length(ids.shape[1])
+        self.check_length(ids.shape[1])
+        here = exchange.tokens(ids.shape[1])
         x = self.width**0.5 * self.embedding(tokens)
-        x = self.position("embed", x, ids[:, exchange.tokens(ids.shape[1])], tokens)
-        for block in self.blocks:
-            own = (ids, self.position, exchange, consecutive)
+        position = self.bare if self.dropped else self.position
+        x = position("embed", x, ids[:, here], tokens)
+        x = self.position_ids("embed", x, ids, here)
+        for layer, block in enumerate(self.blocks):
+            own = (ids, self.position_of(layer), exchange, consecutive)
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, *own, use_reentrant=False)
             else:
@@ -89,11 +138,9 @@ class Decoder(nn.Module):
 
 
 def parameter_counts(decoder: Decoder) -> tuple[int, int]:
-    """Parameters in all (a shared table once), and those of the position encoding."""
-    return (
-        sum(p.numel() for p in decoder.parameters()),
-        sum(p.numel() for p in decoder.position.parameters()),
-    )
+    """Parameters in all (a shared table once), and those of the position encoding and its ids."""
+    own = [*decoder.position.parameters(), *decoder.position_ids.parameters()]
+    return sum(p.numel() for p in decoder.parameters()), sum(p.numel() for p in own)
 
 
 def load_weights(decoder: Decoder, weights: Mapping[str, Tensor]) -> None:

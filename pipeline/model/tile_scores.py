@@ -99,15 +99,28 @@ class TileScores:
             score.add_(product, alpha=self.scores.scale * LOG2E)
         if self.decay_k is not None:
             assert self.decay_q is not None
-            # differences from a query of the tile: the sums themselves grow beyond fp32's digits
-            c_q = self.decay_q[:, tile.rows]
-            c_k = self.decay_k[:, tile.columns] - c_q[:, -1:]
-            score.add_(((c_q - c_q[:, -1:]) * LOG2E).float().unsqueeze(2))
-            score.sub_((c_k * LOG2E).float().unsqueeze(1))
+            score.add_(self._decayed(tile))
         if self.scores.bias is not None:
             bias = self.scores.bias(*self.ids(tile))
             score.unflatten(0, (self.batch, -1)).add_(bias, alpha=LOG2E)
         return score
+
+    def _decayed(self, tile: Tile) -> Tensor:
+        """c_i - c_j of a tile in base 2, [G,I,J] fp32.
+
+        From a query of the tile on, and in two fp32 numbers each: the sums themselves grow beyond
+        fp32's digits, and so may their differences from any one of them, where their differences
+        from each other matter.
+        """
+        assert self.decay_q is not None and self.decay_k is not None
+        c_q = self.decay_q[:, tile.rows]
+        c_k = (self.decay_k[:, tile.columns] - c_q[:, -1:]) * LOG2E
+        c_q = (c_q - c_q[:, -1:]) * LOG2E
+        (high_q, low_q), (high_k, low_k) = (
+            (c.float(), (c - c.float()).float()) for c in (c_q, c_k)
+        )
+        decayed = high_q.unsqueeze(2) - high_k.unsqueeze(1)
+        return decayed.add_(low_q.unsqueeze(2)).sub_(low_k.unsqueeze(1))
 
     def _transformed(self, raw: Tensor, tile: Tile) -> Tensor:
         """raw [B,h,I,J], natural -> t(raw)."""

@@ -217,7 +217,8 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
         y = x.new_empty(dist.get_world_size(group), *x.shape)
-        dist.all_gather_into_tensor(y, x.contiguous(), group=group)
+        # gloo takes what is put side by side along the first dimension, not a new one
+        dist.all_gather_into_tensor(y.flatten(0, 1), x.contiguous(), group=group)
         return y
 
     @staticmethod

@@ -28,6 +28,7 @@ class AlibiPosition(Position):
         formula="S_ij = q_i.k_j/sqrt(d) - m_h(i-j), m_h = 2^(-8(h+1)/H)",
         shift_invariant=True,
         attention_paths=("tile", "fold", "flex"),
+        real_positions=True,
     )
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:

@@ -1,11 +1,10 @@
-"""The position contract: what an encoding may do, and the facts it declares.
+"""The position contract: what an encoding may do.
 
 Legend: B batch, T tokens held by this rank, S whole sequence, D model width, h heads held by this
 rank, d head width, I query block, J key block. Score S_ij: query i, key j, distance i - j >= 0.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,65 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import ConfigError
+from pipeline.positions.facts import Facts, Shape, Site
 from pipeline.positions.scores import Pairwise, Scores
 
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes an encoding may depend on; every one is a count, `train_length` in tokens."""
-
-    width: int
-    layers: int
-    heads: int
-    train_length: int
-
-    @property
-    def head_width(self) -> int:
-        """Width of one head, d = D / H."""
-        return self.width // self.heads
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a hook is called: all of it is global, whatever this rank holds.
-
-    `layer` counts blocks from 0; `heads` are the global indices of the heads at hand (all H before
-    the sequence exchange, h of them after it); `length` is the whole sequence in tokens, of which
-    the queries and keys at hand are `tokens`. `consecutive`: ids rise by one from token to token.
-    """
-
-    layer: int
-    heads: range
-    length: int
-    tokens: slice = field(default_factory=lambda: slice(None))
-    consecutive: bool = True
-
-    @property
-    def held(self) -> slice:
-        """The heads at hand, as a slice of all heads."""
-        return slice(self.heads.start, self.heads.stop)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What an encoding declares; `python -m pipeline positions` prints it and tests hold it to it.
-
-    `extra_parameters` is a formula over the fields of `Shape` and the encoding's settings.
-    `attention_paths` names the paths of `pipeline.model.attention` that serve it with its default
-    settings, on some device and in some precision; the first is taken for short sequences on CPU.
-    `head_shardable`: a rank may hold some of the heads; `ring_shardable`: some of the tokens.
-    `real_positions`: it is defined for positions that are not integers.
-    """
-
-    source: str
-    formula: str
-    shift_invariant: bool
-    attention_paths: tuple[str, ...]
-    extra_parameters: str = "0"
-    length_dependent: bool = False
-    head_shardable: bool = True
-    ring_shardable: bool = True
-    real_positions: bool = False
+__all__ = ["Facts", "Position", "Shape", "Site"]
 
 
 class Position(nn.Module):
@@ -273,11 +217,11 @@ class Position(nn.Module):
         in `scores`."""
         if len(ids) > 1 and self._asks(site, mask):
             # attention knows the ids of one sequence only
-            rows = [x.split(1) for x in (q, k, v, ids)]
             pulls = [None] * len(q) if gates is None else gates.split(1)
+            rows = zip(q.split(1), k.split(1), v.split(1), ids.split(1), pulls, strict=True)
             own = [
-                self.attend(attention, *row, site, window, mask, pull)
-                for *row, pull in zip(*rows, pulls, strict=True)
+                self.attend(attention, q1, k1, v1, ids1, site, window, mask, pull)
+                for q1, k1, v1, ids1, pull in rows
             ]
             return torch.cat(own)
         scores = self.scores(q, k, ids, site, window, mask, gates)

@@ -25,6 +25,7 @@ class FirePosition(Position):
         formula="S_ij = q_i.k_j/sqrt(d) + f_h(log(c(i-j)+1) / (log(c max(L,i)+1) + 1e-6))",
         shift_invariant=False,
         attention_paths=("tile",),
+        real_positions=True,
         extra_parameters="layers * (2 * 32 + 33 * heads + 2)",
     )
 
@@ -47,7 +48,7 @@ class FirePosition(Position):
         """ids_q [I], ids_k [J] -> f_h(x_ij) [h,I,J] fp32; where j > i, x is 0."""
         n, held = site.layer, slice(site.heads.start, site.heads.stop)
         c, least = self.c[n].float().abs(), self.m[n].float().abs() * self.threshold
-        distance = (ids_q[:, None] - ids_k).clamp(min=0)
+        distance = (ids_q[:, None] - ids_k).clamp(min=0).float()
         scale = torch.log1p(c * torch.maximum(least, ids_q.float())) + _EPSILON
         x = torch.log1p(c * distance) / scale[:, None]
         weights = self.w1[n], self.b1[n], self.w2[n, held], self.b2[n, held]

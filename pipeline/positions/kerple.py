@@ -30,6 +30,7 @@ class KerplePosition(Position):
         formula="S_ij = q_i.k_j/sqrt(d) - r1 log(1 + r2(i-j)), or - r1(i-j)^r2",
         shift_invariant=True,
         attention_paths=("tile", "flex"),
+        real_positions=True,
         extra_parameters="2 * heads * layers",
     )
 
@@ -48,10 +49,10 @@ class KerplePosition(Position):
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
         """ids_q [I], ids_k [J] -> [h,I,J] fp32; keys after the query count as distance 0."""
-        distance = (ids_q[:, None] - ids_k).clamp(min=0)
+        distance = (ids_q[:, None] - ids_k).clamp(min=0).float()
         held = slice(site.heads.start, site.heads.stop)
         raw_r1, raw_r2 = (raw[site.layer, held, None, None] for raw in (self.raw_r1, self.raw_r2))
         r1 = F.softplus(raw_r1.float())
         if self.form == "log":
             return -r1 * torch.log1p(F.softplus(raw_r2.float()) * distance)
-        return -r1 * distance.float() ** (2.0 * torch.sigmoid(raw_r2.float()))
+        return -r1 * distance ** (2.0 * torch.sigmoid(raw_r2.float()))

@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 
 import pipeline.positions
 import pipeline.positions.extensions
+import pipeline.positions.ids
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Shape
 from pipeline.positions.extension import Extension, extend
+from pipeline.positions.position_ids import PositionIds, check_fit
 
-_NOT_ENCODINGS = {"base", "registry", "scores", "extension", "masks"}
+_NOT_ENCODINGS = {"base", "facts", "registry", "scores", "extension", "masks", "position_ids"}
 NO_EXTENSION = "none"
-Kind = TypeVar("Kind", bound=Position)
+Kind = TypeVar("Kind")
 
 
 def names() -> list[str]:
@@ -29,6 +31,11 @@ def names() -> list[str]:
 def extension_names() -> list[str]:
     """All extensions, sorted by name."""
     return sorted(_files(pipeline.positions.extensions))
+
+
+def ids_names() -> list[str]:
+    """All schemes of position ids, sorted by name."""
+    return sorted(_files(pipeline.positions.ids))
 
 
 def _files(package: ModuleType) -> set[str]:
@@ -53,6 +60,16 @@ def extension_class(name: str) -> type[Extension]:
     """
     _known("extension", "extension", name, [NO_EXTENSION, *extension_names()])
     return _only_class(f"pipeline.positions.extensions.{name}", Extension)
+
+
+def ids_class(name: str) -> type[PositionIds]:
+    """The class that file `positions/ids/<name>.py` defines.
+
+    Raises:
+        ConfigError: no such scheme.
+    """
+    _known("position_ids", "scheme", name, ids_names())
+    return _only_class(f"pipeline.positions.ids.{name}", PositionIds)
 
 
 def _known(key: str, kind: str, name: str, known: list[str]) -> None:
@@ -89,6 +106,11 @@ def extension_settings(name: str) -> dict[str, Any]:
     return {} if name == NO_EXTENSION else _keywords(extension_class(name).configure)
 
 
+def ids_settings(name: str) -> dict[str, Any]:
+    """The settings of a scheme of position ids with their defaults, as its class declares them."""
+    return _keywords(ids_class(name))
+
+
 def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -116,6 +138,21 @@ def build(settings: Mapping[str, Any], shape: Shape) -> Position:
     return position_class(name)(shape, **own)
 
 
+def build_ids(settings: Mapping[str, Any], position: Position, encoding: str) -> PositionIds:
+    """The scheme of position ids `settings["name"]` with its other settings, for an encoding called
+    `encoding`.
+
+    Raises:
+        ConfigError: unknown scheme, one that does not fit the encoding, a setting it does not
+            take, or a value it refuses.
+    """
+    name = settings["name"]
+    own = _settings("position_ids", settings, ids_settings(name))
+    scheme = ids_class(name)(position.shape, **own)
+    check_fit(scheme, name, position, encoding)
+    return scheme
+
+
 def extended(position: Position, name: str, settings: Mapping[str, Any]) -> Position:
     """A trained encoding, called `name`, under the extension `settings["name"]`; "none" leaves it.
 
@@ -135,7 +172,7 @@ def extended(position: Position, name: str, settings: Mapping[str, Any]) -> Posi
 def facts_of(name: str) -> dict[str, Any]:
     """What an encoding declares, as plain values, with its settings and their defaults."""
     facts = asdict(position_class(name).facts)
-    shape = Shape(width=64, layers=1, heads=2, train_length=16)
+    shape = Shape(width=64, layers=1, heads=2, train_length=16, vocab=16)
     longest = build({"name": name}, shape).max_length
     known = {None: "unbounded", shape.train_length: "train_length"}
     facts["max_length"] = known.get(longest, longest)
@@ -146,3 +183,9 @@ def facts_of_extension(name: str) -> dict[str, Any]:
     """What an extension declares, as plain values, with its settings and their defaults."""
     about = asdict(extension_class(name).about)
     return {"name": name, "kind": "extension", **about, "settings": extension_settings(name)}
+
+
+def facts_of_ids(name: str) -> dict[str, Any]:
+    """What a scheme of position ids declares, as plain values, with its settings and defaults."""
+    facts = asdict(ids_class(name).facts)
+    return {"name": name, "kind": "position ids", **facts, "settings": ids_settings(name)}

@@ -3,15 +3,20 @@ min(i - j, w) w_t, w_t = base^(-2t/d), t = 0 .. d/2 - 1.
 
 Su 2023, kexue.fm/archives/9708, without the factor log(i) / log(train_length) on q of the code
 bojone/rerope. Two rotations: below the window RoPE's, from it on q turned by w and k as it is. The
-post takes windows of a quarter to a half of the training length.
+post takes windows of a quarter to a half of the training length. The functions are shared with the
+extensions that put other distances into a trained rotary encoding.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from pipeline.errors import ConfigError
 from pipeline.positions.base import Facts, Position, Shape, Site
+from pipeline.positions.facts import share_of
 from pipeline.positions.rope import RotaryPosition
+
+Rotate = Callable[[Tensor, Tensor, Tensor, Site], tuple[Tensor, Tensor]]
 
 
 class RectifiedRotaryPosition(Position):
@@ -26,12 +31,9 @@ class RectifiedRotaryPosition(Position):
 
     def __init__(self, shape: Shape, *, window_share: float = 0.5, base: float = 10000.0) -> None:
         super().__init__(shape)
-        self.window = round(window_share * shape.train_length)
-        if self.window < 1:
-            raise ConfigError(
-                f"position.window_share={window_share}: {self.window} tokens of train_length="
-                f"{shape.train_length}; must give at least 1 (the author: 0.25 to 0.5)"
-            )
+        self.window = share_of(
+            "position.window_share", window_share, shape.train_length, "the author: 0.25 to 0.5"
+        )
         self.rope = RotaryPosition(shape, base=base)
 
     def branches(
@@ -44,4 +46,26 @@ class RectifiedRotaryPosition(Position):
 
     def select(self, ids_q: Tensor, ids_k: Tensor) -> Tensor:
         """ids_q [I], ids_k [J] -> [I,J]: 0 where i - j < w, else 1."""
-        return (ids_q[:, None] - ids_k >= self.window).long()
+        return from_window(ids_q, ids_k, self.window)
+
+
+def from_window(ids_q: Tensor, ids_k: Tensor, window: int) -> Tensor:
+    """ids_q [I], ids_k [J] -> [I,J]: 0 where i - j < w, else 1."""
+    return (ids_q[:, None] - ids_k >= window).long()
+
+
+def placed(
+    rotate: Rotate, q: Tensor, k: Tensor, ids_q: Tensor, ids_k: Tensor, site: Site
+) -> tuple[Tensor, Tensor]:
+    """q, k [B,h,S,d] rotated as if at ids_q and ids_k, [B,S] or [1,S]: they meet at a distance of
+    ids_q - ids_k."""
+    return rotate(q, k, ids_q, site)[0], rotate(q, k, ids_k, site)[1]
+
+
+def rotary_refusal(position: Position) -> str | None:
+    """Why other distances cannot be put into this encoding; None if they can."""
+    if not isinstance(position, RotaryPosition):
+        return "it changes the distances of rotations; use it with rope or another rotary encoding"
+    if position.has("branches"):
+        return "the encoding chooses between rotations already; use it with rope"
+    return None

@@ -19,6 +19,7 @@ class SandwichPosition(Position):
         formula="S_ij = q_i.k_j/sqrt(d) + sum_t cos((i-j) 10000^(-2t/w))/ratio_h",
         shift_invariant=True,
         attention_paths=("tile", "flex"),
+        real_positions=True,
     )
 
     def __init__(self, shape: Shape, *, dimensions: int = 128) -> None:

@@ -4,9 +4,11 @@ S_ij  = (q_i . k_j + r_i . K[i - j] + k_j . Q[i - j]) scale + b[i - j] + f(i, j)
         for 0 <= i - j < window and (i, j) allowed
 out_i = sum_j softmax_j(t(S)_ij) (v_j + V[i - j])
 
-Several pairs (q, k) are branches: `select` says which of them scores (i, j). Tables by distance
-are read at min(i - j, N - 1): one shorter than the sequence is constant from distance N - 1 on.
-They are by the distance of tokens, which is that of their ids only where ids are consecutive.
+With a context E, S_ij also has (1 - w) q_i . E[n] + w q_i . E[n + 1], where n + w, 0 <= w < 1, is
+min(sum_{l=j..i} sigmoid(S_il), N - 1) over the keys l that i sees. Several pairs (q, k) are
+branches: `select` says which of them scores (i, j). Tables by distance are read at
+min(i - j, N - 1): one shorter than the sequence is constant from distance N - 1 on. They are by the
+distance of tokens, which is that of their ids only where ids are consecutive.
 Legend: B batch, h heads held by this rank, S tokens at hand, E width of q and k, d width of v, N
 entries of a table, I query block, J key block.
 """
@@ -43,6 +45,7 @@ class Scores:
             query sees itself.
         transform: t, (S [B,h,I,J] fp32, ids [I], ids [J]) -> [B,h,I,J], of all heads at once. It
             may read `parameters`, and is differentiated with respect to S and to them.
+        context: makes E [h,N,d], or [1,N,d] for all heads, of `parameters`; q is that of the pair.
         window: a query sees this many tokens, itself included; None = all.
         folded: makes wider q, k whose products alone give these scores, up to a number per row.
     """
@@ -64,6 +67,7 @@ class Scores:
     select: Pairwise | None = None
     allowed: Pairwise | None = None
     transform: Transform | None = None
+    context: Callable[[], Tensor] | None = None
     window: int | None = None
     folded: Callable[[], tuple[Tensor, Tensor]] | None = None
 
@@ -77,7 +81,7 @@ class Scores:
     def tabular(self) -> bool:
         """Whether S_ij = q_i . k_j scale + b[i - j], or without b, in a window or not."""
         relative = (self.keys, self.key_table, self.values, self.decay_k)
-        other = (self.bias, self.select, self.allowed, self.transform)
+        other = (self.bias, self.select, self.allowed, self.transform, self.context)
         return all(part is None for part in (*relative, *other))
 
     @property

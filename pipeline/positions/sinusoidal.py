@@ -21,6 +21,7 @@ class SinusoidalPosition(Position):
         formula="h0_i = sqrt(D)E[x_i] + [sin(i w_t), cos(i w_t)], w_t = 10000^(-2t/D)",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
+        real_positions=True,
     )
 
     def __init__(self, shape: Shape) -> None:

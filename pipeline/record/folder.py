@@ -17,8 +17,9 @@ from typing import Any
 from pipeline.config.compose import load
 from pipeline.config.dotted import dotted
 from pipeline.config.durable import write_file
+from pipeline.config.label import file_name, label
 from pipeline.config.redact import config_hash, public, save
-from pipeline.config.schema import Config
+from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.errors import ConfigError, StorageError
 from pipeline.record.environment import environment
 
@@ -30,13 +31,16 @@ NAMED_ALREADY = ("position", "position.name", "train_length", "seed")
 def run_name(config: Config, sweep_axes: Sequence[str]) -> str:
     """``<position>-L<train_length>-s<seed>``, then ``-<key><value>`` for each further sweep axis.
 
-    ``sweep_axes`` are the dotted keys that the sweep varies. A group of settings (``model``) or a
-    value that no file name can hold appears as the start of its hash. Raises ConfigError for an
-    axis that the configuration does not have.
+    Of other named groups than ``position`` the name alone is added. ``sweep_axes`` are the dotted
+    keys that the sweep varies. A group of settings (``model``) or a value that no file name can
+    hold appears as the start of its hash. Raises ConfigError for an axis that the configuration
+    does not have.
     """
     parts = [f"{config.position['name']}-L{config.train_length}-s{config.seed}"]
     for axis in sweep_axes:
-        if axis not in NAMED_ALREADY:
+        if axis in NAMED_GROUPS and axis not in NAMED_ALREADY:
+            parts.append(_name_value(_look_up(config, f"{axis}.name")))
+        elif axis not in NAMED_ALREADY:
             parts.append(axis.rpartition(".")[2] + _name_value(_look_up(config, axis)))
     name = "-".join(parts)
     if len(name) > LONGEST:
@@ -110,6 +114,12 @@ class RunFolder:
                 "<runs>/<experiment>/<name>"
             )
         return folder
+
+    def evaluation_of(self, extension: Mapping[str, Any]) -> Path:
+        """Where rows go that are measured under an extension; of "none", ``evaluation``."""
+        if extension == Config().extension:
+            return self.evaluation
+        return self.evaluation.parent / file_name(label(extension)) / self.evaluation.name
 
     @property
     def finished(self) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pipeline.config.groups import is_name
 from pipeline.config.redact import public
 from pipeline.config.schema import Config
 
@@ -200,12 +201,13 @@ def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def flat_config(nested: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with one level of keys, as W&B groups by: ``model_width``, ``position``.
 
-    ``position`` is the name of the encoding; its own settings are ``position_<setting>``.
+    ``position`` is the name of the encoding; its own settings are ``position_<setting>``. So with
+    the other named groups.
     """
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         for name, item in value.items() if isinstance(value, Mapping) else ():
-            flat[key if (key, name) == ("position", "name") else f"{key}_{name}"] = item
+            flat[key if is_name(f"{key}.{name}") else f"{key}_{name}"] = item
         if not isinstance(value, Mapping):
             flat[key] = value
     return flat

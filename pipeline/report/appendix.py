@@ -39,7 +39,7 @@ def cost_table(study: Study) -> str:
             short_number(_mean(runs, "tokens_per_second")),
             _bytes(max(run.summary["peak_memory_bytes"] for run in runs)),
             _seconds(_mean(runs, "train_seconds")),
-            _seconds(_mean(runs, "evaluate_seconds")),
+            "–" if runs[0].extension else _seconds(_mean(runs, "evaluate_seconds")),
             f"{_mean(runs, 'final_loss'):.3f}",
         )
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
@@ -50,6 +50,10 @@ def cost_table(study: Study) -> str:
         "until the end of training, the short evaluations at every length included. Compare runs "
         "of one machine only."
     )
+    if len(study.trained) < len(study.encodings):
+        note += (
+            " An encoding under an extension has the parameters and the training of the encoding."
+        )
     said = f'<div class="notes"><p>{note}</p></div>'
     return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}{said}</section>"
 
@@ -112,12 +116,12 @@ def protocol(study: Study) -> str:
 
 def provenance(study: Study) -> str:
     """Where each number comes from: run folders, configurations, commit and versions."""
-    rows = "".join(_run_row(run) for run in study.runs)
+    rows = "".join(_run_row(run) for run in study.trained_runs)
     columns = ("run", "seed", "tokens", "commit", "configuration", "corpus", "tokenizer")
-    machines = dict.fromkeys(_machine(run) for run in study.runs)
+    machines = dict.fromkeys(_machine(run) for run in study.trained_runs)
     said = "".join(f"<p>{escape(machine)}</p>" for machine in machines)
     body = f'<tbody class="encoding">{rows}</tbody>'
-    configurations = "".join(_configuration(run) for run in study.runs)
+    configurations = "".join(_configuration(run) for run in study.trained_runs)
     return (
         f'<section class="texts"><h2>Provenance</h2>{table(heads(columns), body)}'
         f'<div class="notes">{said}</div>{configurations}</section>'

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.groups import is_name, named_group
+from pipeline.config.label import shown
 from pipeline.errors import DataError
 from pipeline.report.comparable import check_comparable, differing, flat_settings
-from pipeline.report.reading import Run, read_run
+from pipeline.report.reading import Run, read_extended, read_run
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """Comparable runs. ``encodings`` maps a label to its runs (seeds), in the order given."""
+    """Comparable runs. ``encodings`` maps a label to its runs (seeds), in the order given.
+
+    After each encoding come the extensions it was tested with, each labelled as such.
+    """
 
     encodings: dict[str, list[Run]]
     varied: dict[str, list[Any]]
 
     @property
     def runs(self) -> list[Run]:
-        """Every run, encoding by encoding."""
+        """Every run, encoding by encoding, and again under each extension it was tested with."""
         return [run for runs in self.encodings.values() for run in runs]
+
+    @property
+    def trained(self) -> dict[str, list[Run]]:
+        """The encodings as they were trained: without extensions."""
+        return {label: runs for label, runs in self.encodings.items() if not runs[0].extension}
+
+    @property
+    def trained_runs(self) -> list[Run]:
+        """Every run once, encoding by encoding."""
+        return [run for runs in self.trained.values() for run in runs]
 
     @property
     def train_length(self) -> int:
@@ -121,7 +136,8 @@ def collect(folders: Sequence[Path]) -> Study:
     if not folders:
         raise DataError("no run folder given; name at least one, such as runs/<experiment>/<name>")
     runs = [read_run(Path(folder)) for folder in folders]
-    check_comparable(runs)
+    extended = {run.path: read_extended(run) for run in runs}
+    check_comparable([*runs, *(one for found in extended.values() for one in found)])
     varied = _varied(runs)
     encodings: dict[str, list[Run]] = {}
     for run in runs:
@@ -133,7 +149,27 @@ def collect(folders: Sequence[Path]) -> Study:
                     "twice, one run would look like two seeds. Name one of them only"
                 )
         twins.append(run)
-    return Study(encodings, varied)
+    return Study(_with_extensions(encodings, extended), varied)
+
+
+def _with_extensions(
+    encodings: Mapping[str, list[Run]], extended: Mapping[Path, Sequence[Run]]
+) -> dict[str, list[Run]]:
+    """After each encoding, what its runs gave under extensions, one label for each of these."""
+    found: dict[str, list[Run]] = {}
+    for label, runs in encodings.items():
+        found[label] = runs
+        tested = [one for run in runs for one in extended[run.path]]
+        for extension in sorted({one.extension for one in tested}, key=_in_order):
+            same = [one for one in tested if one.extension == extension]
+            found[f"{label} + {extension}"] = same
+    return found
+
+
+def _in_order(label: str) -> list[str | float]:
+    """Names by letters, the numbers within them by size: ``scale=4`` before ``scale=16``."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", label)
+    return [float(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
@@ -172,5 +208,10 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
     name = str(run.config["position"]["name"])
     same = [other for other in runs if other.config["position"]["name"] == name]
     flat = flat_settings(run.config)
-    extra = [f"{key.rpartition('.')[2]} {flat[key]}" for key in differing(same) if key in flat]
+    extra = [f"{_last(key)} {shown(flat[key])}" for key in differing(same) if key in flat]
     return f"{name} ({', '.join(extra)})" if extra else name
+
+
+def _last(key: str) -> str:
+    """The last part of a dotted key, for a label; of the name of a group, the group."""
+    return named_group(key) if is_name(key) else key.rpartition(".")[2]

@@ -121,12 +121,12 @@ def _settings(runs: Sequence[Run], keys: tuple[str, ...]) -> str:
 def _differences(name: str, values: Sequence[tuple[Run, object]]) -> str:
     if all(value == values[0][1] for _, value in values):
         return ""
-    return f"{name} is {' and '.join(f'{value} in {run.path}' for run, value in values)}; "
+    return f"{name} is {' and '.join(f'{value} in {run.where}' for run, value in values)}; "
 
 
 def _where(values: Mapping[Any, Run]) -> str:
     # Twelve digits tell hashes apart; other values are short.
-    return ", ".join(f"{str(value)[:12]} in {run.path}" for value, run in values.items())
+    return ", ".join(f"{str(value)[:12]} in {run.where}" for value, run in values.items())
 
 
 def _advice(kind: str) -> str:

@@ -57,7 +57,7 @@ def suffix_figure(study: Study) -> Figure:
         if bounds is not None:
             axes.set_ylim(bounds)
             axes.set_title("close-up", fontsize=10.5)
-    legend(figure, len(study.encodings) + 1)
+    legend(figure)
     return figure
 
 
@@ -79,7 +79,7 @@ def per_position_figure(study: Study) -> Figure:
     length_axis(axes, ticks, study.train_length)
     axes.set_xlabel("position (log scale)")
     axes.set_ylabel("loss (nats per token)")
-    legend(figure, len(study.encodings))
+    legend(figure)
     return figure
 
 
@@ -96,7 +96,7 @@ def training_figure(study: Study) -> Figure:
     for column, (title, points) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), column)
         for number, label in enumerate(study.encodings):
-            for index, run in enumerate(study.encodings[label]):
+            for index, run in enumerate(study.trained.get(label, [])):
                 known = points(run)
                 name = label if column == 1 and index == 0 else ""
                 axes.plot(
@@ -109,7 +109,7 @@ def training_figure(study: Study) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
         if column == 1:
             axes.set_ylabel("nats per token")
-    legend(figure, len(study.encodings))
+    legend(figure)
     return figure
 
 

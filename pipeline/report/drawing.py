@@ -107,8 +107,10 @@ def ended(axes: Axes, end: tuple[float, float], text: str, colour: str, *, row: 
     )  # fmt: skip
 
 
-def legend(figure: Figure, entries: int) -> None:
-    """One line of names above the axes, more lines if there are many."""
-    figure.legend(
-        loc="outside upper left", ncols=min(entries, 7), columnspacing=1.6, handlelength=1.8
-    )
+def legend(figure: Figure) -> None:
+    """One line of names above the axes, more lines if there are many or they are long."""
+    names = [name for axes in figure.axes for name in axes.get_legend_handles_labels()[1]]
+    longest = max(map(len, names), default=0)
+    # about as many letters, beside each name's piece of line, as the width of a figure holds
+    columns = max(1, min(len(names), 7, 150 // (longest + 8)))
+    figure.legend(loc="outside upper left", ncols=columns, columnspacing=1.6, handlelength=1.8)

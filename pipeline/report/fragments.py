@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
+from pipeline.config.label import shown as shown_setting
 from pipeline.report.collect import Cell, Study
 from pipeline.report.drawing import look, short_number
 from pipeline.report.reading import Run
@@ -70,7 +71,7 @@ def counted(number: int, noun: str) -> str:
 
 def listed(values: Sequence[object]) -> str:
     """Values with commas between them."""
-    return ", ".join(str(value) for value in values)
+    return ", ".join(value if isinstance(value, str) else shown_setting(value) for value in values)
 
 
 def items(lines: Sequence[str]) -> str:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import yaml
 
+from pipeline.config.label import file_name
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
 
@@ -33,6 +34,7 @@ ROW: Kinds = {
     "scored_tokens": (int,), "split": (str,), "text_sha256": (str,), "seed": (int,),
     "train_length": (int,), "tokens": (int,),
 }  # fmt: skip
+ROW_OF_EXTENSION: Kinds = {"extension": (str,), "extension_settings": (str,)}
 ROW_OF_PROTOCOL: Mapping[str, Kinds] = {
     "suffix": {"suffix_tokens": (int,)},
     "window control": {"suffix_tokens": (int,)},
@@ -48,7 +50,11 @@ METRICS_ROW_OF_KIND: Mapping[str, Kinds] = {
 
 @dataclass(frozen=True)
 class Run:
-    """All of one run folder; ``config`` and ``summary`` as saved, rows in the order written."""
+    """All of one run folder; ``config`` and ``summary`` as saved, rows in the order written.
+
+    A run tested under an ``extension``, which is named with its settings, has the rows of that test
+    and none of training. For a run itself it is empty.
+    """
 
     path: Path
     config: dict[str, Any]
@@ -58,11 +64,17 @@ class Run:
     train_rows: list[dict[str, Any]]
     short_rows: list[dict[str, Any]]
     config_sha256: str
+    extension: str = ""
 
     @property
     def name(self) -> str:
         """``<experiment>/<run folder>``, which says where the run lies without naming a machine."""
         return f"{self.path.resolve().parent.name}/{self.path.resolve().name}"
+
+    @property
+    def where(self) -> str:
+        """The folder, and the extension if its rows are those of one."""
+        return f"{self.path} + {self.extension}" if self.extension else str(self.path)
 
 
 def read_run(folder: Path) -> Run:
@@ -93,7 +105,25 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def _evaluation_rows(path: Path) -> list[dict[str, Any]]:
+def extended_rows(folder: Path) -> list[Path]:
+    """The files of a run folder that hold rows of extensions."""
+    return sorted((folder / "evaluation").glob("*/rows.jsonl"))
+
+
+def read_extended(run: Run) -> list[Run]:
+    """What a run gave under each extension it was tested with.
+
+    Raises DataError if a file does not hold rows of the one extension that its folder is named by.
+    """
+    found = []
+    for path in extended_rows(run.path):
+        rows = _evaluation_rows(path, extended=True)
+        named = f"{rows[0]['extension']} {rows[0]['extension_settings']}".rstrip()
+        found.append(replace(run, rows=rows, train_rows=[], short_rows=[], extension=named))
+    return found
+
+
+def _evaluation_rows(path: Path, *, extended: bool = False) -> list[dict[str, Any]]:
     rows = read_rows(path)
     if not any(row.get("protocol") == "suffix" for row in rows):
         raise DataError(f"{path}: no row of protocol 'suffix'")
@@ -102,7 +132,23 @@ def _evaluation_rows(path: Path) -> list[dict[str, Any]]:
         _need(row, ROW_OF_PROTOCOL.get(row["protocol"], {}), f"{path}:{number}")
         if row["defined"]:
             _need(row, {"loss": NUMBER}, f"{path}:{number}")
+        _check_extension(row, path, number, extended)
     return rows
+
+
+def _check_extension(row: Mapping[str, Any], path: Path, number: int, extended: bool) -> None:
+    """Refuse a row of an extension among a run's own, and any other among those of an extension."""
+    if extended:
+        _need(row, ROW_OF_EXTENSION, f"{path}:{number}")
+    # rows that were written before there were extensions do not name one
+    name, settings = row.get("extension", "none"), row.get("extension_settings", "")
+    named = f"{name} {settings}".rstrip()
+    if file_name(named) != path.parent.name if extended else name != "none":
+        place = f"{path.parent.name!r}" if extended else "the trained encoding itself"
+        raise DataError(
+            f"{path}:{number}: a row of extension {named!r} among those of {place}. Evaluate the "
+            "run again, or delete the file"
+        )
 
 
 def _mapping(path: Path, needed: Kinds) -> dict[str, Any]:

@@ -30,11 +30,12 @@ def title(study: Study) -> str:
 
 def lead(study: Study) -> str:
     """How many runs, how large, how long trained, and whether anything else differed."""
-    runs = study.runs
-    seeds = spanned([len(found) for found in study.encodings.values()])
+    runs, extended = study.trained_runs, len(study.encodings) - len(study.trained)
+    seeds = spanned([len(found) for found in study.trained.values()])
+    tests = f" and {counted(extended, 'test')} of them under an extension" if extended else ""
     text = (
-        f"{counted(len(study.encodings), 'position encoding')}, {seeds} "
-        f"seed{'' if seeds == '1' else 's'} each, "
+        f"{counted(len(study.trained), 'position encoding')}, {seeds} "
+        f"seed{'' if seeds == '1' else 's'} each{tests}, "
         f"{spanned([run.summary['parameters'] for run in runs])} parameters, "
         f"{spanned([tokens_of(run) for run in runs])} training tokens."
     )
@@ -42,8 +43,8 @@ def lead(study: Study) -> str:
         differing = "; ".join(f"{key} {listed(values)}" for key, values in study.varied.items())
         text += f" Besides the encoding, these settings differ between runs: {differing}."
     elif len(runs) > 1:
-        same = ["the position encoding"] if len(study.encodings) > 1 else []
-        same += ["the seed"] if len(runs) > len(study.encodings) else []
+        same = ["the position encoding"] if len(study.trained) > 1 else []
+        same += ["the seed"] if len(runs) > len(study.trained) else []
         text += f" Nothing but {' and '.join(same)} differs between the runs."
     return f'<p class="lead">{escape(text)}</p>'
 

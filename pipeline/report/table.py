@@ -13,8 +13,8 @@ LINES = (
     ("window control", "window control", "bare loss"),
 )
 CSV_COLUMNS = (
-    "encoding", "protocol", "length", "defined", "loss", "spread", "spread_over", "perplexity",
-    "bits_per_byte", "seeds", "documents", "scored_tokens", "reason",
+    "encoding", "extension", "protocol", "length", "defined", "loss", "spread", "spread_over",
+    "perplexity", "bits_per_byte", "seeds", "documents", "scored_tokens", "reason",
 )  # fmt: skip
 
 
@@ -95,6 +95,11 @@ def notes(study: Study) -> list[str]:
         f"Trained at {study.train_length} tokens. Window control: the same model on the same "
         f"tokens, seeing no more than {study.train_length} tokens at a time.",
     ]
+    if len(study.trained) < len(study.encodings):
+        found.append(
+            "ENCODING + EXTENSION: the trained encoding, changed when it is tested; nothing was "
+            "trained for it."
+        )
     ended = {label: beyond(study, label) for label in study.encodings}
     return found + [f"{label}: {text}." for label, text in ended.items() if text]
 
@@ -110,8 +115,9 @@ def _perplexity(value: float | None) -> str:
 def _csv_line(study: Study, label: str, protocol: str, length: int, cell: Cell) -> list[object]:
     over = "seeds" if cell.seeds > 1 else "documents"
     reason = f"{beyond(study, label)}: {cell.reason}" if cell.reason else ""
+    extension = study.encodings[label][0].extension or "none"
     return [
-        label, protocol, length, str(cell.loss is not None).lower(), cell.loss, cell.spread,
-        over if cell.spread is not None else "", cell.perplexity, cell.bits_per_byte, cell.seeds,
-        cell.documents, cell.scored_tokens, reason,
+        label, extension, protocol, length, str(cell.loss is not None).lower(), cell.loss,
+        cell.spread, over if cell.spread is not None else "", cell.perplexity, cell.bits_per_byte,
+        cell.seeds, cell.documents, cell.scored_tokens, reason,
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import lightning as L
@@ -47,6 +48,7 @@ def fit(
     write: Write,
     name: str,
     module: Pretraining | None = None,
+    vocabulary: Sequence[bytes] = (),
 ) -> Fitted:
     """Train `max_steps` optimizer steps; every rank of the world calls it.
 
@@ -57,6 +59,7 @@ def fit(
         write: receives metric rows, on rank 0 only.
         name: shown beside the progress bar.
         module: the LightningModule; None = a fresh one.
+        vocabulary: the text of every token, for position ids that depend on it.
 
     Raises:
         TrainingDiverged: the loss is not finite.
@@ -64,6 +67,7 @@ def fit(
     quiet_libraries()
     trainer_config = config.trainer
     module = module or Pretraining(config, build_decoder(config))
+    module.decoder.position_ids.read_vocabulary(vocabulary)
     parameters = parameter_counts(module.decoder)
     recorder = Recorder(trainer_config, write, name)
     callbacks: list[L.Callback] = [recorder]
@@ -86,15 +90,11 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, datamodule=TrainingData(sequences, config))
+    data = TrainingData(sequences, config, module.decoder.position_ids)
+    trainer.fit(module, datamodule=data)
     assert module.last is not None
-    return Fitted(
-        module.weights,
-        recorder.tokens,
-        recorder.train_seconds,
-        module.last.loss,
-        *parameters,
-    )
+    done = recorder.tokens, recorder.train_seconds, module.last.loss
+    return Fitted(module.weights, *done, *parameters)
 
 
 def on_gpu(config: Config) -> bool:

@@ -19,6 +19,7 @@ from pipeline.model.decoder import Decoder
 from pipeline.model.loss import IGNORED
 from pipeline.parallel.reduce import world_sum
 from pipeline.parallel.ring import exchange_for
+from pipeline.positions.position_ids import unpack_ids
 from pipeline.training.optimizer import build_optimizer, learning_rate
 
 
@@ -81,7 +82,8 @@ class Pretraining(L.LightningModule):
         return self.trainer.strategy.mesh  # type: ignore[attr-defined]
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """The learning rate is a function of the step, so no scheduler state can be lost."""
+        """Rate and encoding are functions of the step, so no scheduler state can be lost."""
+        self.decoder.at_step(batch["step"])
         rate = learning_rate(batch["step"], self.config.trainer.max_steps, self.config.optimizer)
         for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
@@ -98,8 +100,11 @@ class Pretraining(L.LightningModule):
             TrainingDiverged: the global loss is not finite; on all ranks, before any update.
         """
         labels: Tensor = batch["labels"]
-        ids = torch.arange(self.config.train_length, device=labels.device)
-        nats = self.decoder(batch["tokens"], labels, ids[None], self.exchange).sum()
+        facts = self.decoder.position_ids.facts
+        ids = unpack_ids(batch["ids"], facts.real)
+        nats = self.decoder(
+            batch["tokens"], labels, ids, self.exchange, consecutive=facts.consecutive
+        ).sum()
         self._nats.append(nats.detach().double())
         self._targets.append((labels != IGNORED).sum())
         accumulate = self.config.trainer.accumulate

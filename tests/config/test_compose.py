@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.config import Config, load
 from pipeline.config.groups import configs_folder
+from pipeline.config.schema import NAMED_GROUPS
 from pipeline.errors import ConfigError
 from tests.config.conftest import Write
 
@@ -92,12 +93,13 @@ def test_a_position_given_by_name_is_replaced_by_its_file(
 
 def test_position_settings_change_what_the_file_gives(write: Write) -> None:
     path = write("position: {base: 5e5, name: rope}\n")
-    assert one(path).position == {"name": "rope", "base": 500000.0}
+    rope = {"name": "rope", "layout": "interleaved"}
+    assert one(path).position == {**rope, "base": 500000.0}
     assert one(path, "position.base=7").position["base"] == 7.0
     assert type(one(path, "position.base=7").position["base"]) is float
     assert one(path, "position=rope").position["base"] == 10000.0
     assert one(path, "position=alibi").position == {"name": "alibi"}
-    assert one(path, "position={base: 9.0}").position == {"name": "rope", "base": 9.0}
+    assert one(path, "position={base: 9.0}").position == {**rope, "base": 9.0}
 
 
 def test_a_setting_that_the_position_does_not_use_is_refused(write: Write) -> None:
@@ -127,7 +129,42 @@ def test_a_new_position_needs_a_file_and_nothing_else(write: Write, folder: Path
         load(BASE, ["position=bad"], folder=folder)
 
 
-@pytest.mark.parametrize("group", ["position", "model", "data", "cluster"])
+@pytest.mark.parametrize("group", NAMED_GROUPS)
+def test_every_named_group_is_a_file_with_settings_of_its_own(
+    group: str, write: Write, folder: Path
+) -> None:
+    write("scale: 4.0\nsize: 2\n", f"configs/{group}/made.yaml")
+    write("other: 1\n", f"configs/{group}/else.yaml")
+
+    def found(*overrides: str) -> Any:
+        return getattr(one(BASE, *overrides, folder=folder, trains=False), group)
+
+    assert found(f"{group}=made", f"{group}.scale=8") == {"name": "made", "scale": 8.0, "size": 2}
+    assert found(f"{group}.name=made")["scale"] == 4.0
+    assert found(f"{group}={{name: made, size: 3}}") == {"name": "made", "scale": 4.0, "size": 3}
+    runs = load(BASE, [f"sweep.{group}=[made, else]"], folder=folder, trains=False)
+    assert [getattr(run, group)["name"] for run in runs] == ["made", "else"]
+    for bad, words in (
+        (
+            [f"{group}=made", f"{group}.scael=8"],
+            f"not used by {group} 'made'.*Did you mean `scale`",
+        ),
+        ([f"{group}=else", f"{group}.scale=8"], f"not used by {group} 'else'; it takes: `other`"),
+        ([f"{group}.scale=8", f"{group}=made"], "has no effect, because .* after it replaces it"),
+        ([f"{group}=made", f"{group}.size=x"], f"`{group}.size` = 'x' is not allowed"),
+        ([f"{group}=mad"], f"`{group}` = 'mad' is not known. Did you mean `made`"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            found(*bad)
+
+
+def test_a_name_of_no_group_is_no_setting() -> None:
+    for override in (".name=1", "sweep={.name: [1]}", "model.name=tiny"):
+        with pytest.raises(ConfigError, match="is not a setting"):
+            load(BASE, [override])
+
+
+@pytest.mark.parametrize("group", ["position", "position_ids", "extension", "model", "cluster"])
 @pytest.mark.parametrize("name", ["nonesuch", "../x", "no", "7", "null", "[a]", "true", "''"])
 def test_an_unknown_name_of_a_group_is_refused(group: str, name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{group}` = .* is not known.*Allowed: "):

@@ -9,6 +9,7 @@ import yaml
 from pipeline.config import Config, load, public
 from pipeline.config.groups import GROUPS, configs_folder
 from pipeline.config.layers import override_entries
+from pipeline.config.schema import NAMED_GROUPS
 from pipeline.config.values import settings
 from pipeline.errors import ConfigError
 from tests.config.conftest import Write
@@ -88,7 +89,7 @@ def test_base_yaml_holds_every_key_with_the_default_of_the_schema() -> None:
         for name, value in listed.items()
         for inner in (value if isinstance(value, dict) and value else [""])
     }
-    assert flat == {*settings(), "position", "sweep"}
+    assert flat == {*settings(), *NAMED_GROUPS, "sweep"}
 
 
 def test_every_line_of_base_yaml_is_commented() -> None:

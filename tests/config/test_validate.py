@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.config import Config, load, validate
 from pipeline.config.groups import configs_folder
+from pipeline.config.schema import NAMED_GROUPS
 from pipeline.errors import ConfigError
 
 BASE = configs_folder() / "base.yaml"
@@ -13,6 +14,23 @@ BASE = configs_folder() / "base.yaml"
 
 def test_the_defaults_are_valid() -> None:
     validate(Config())
+
+
+def test_nothing_is_trained_under_an_extension() -> None:
+    extended = replace(Config(), extension={"name": "yarn", "scale": 4.0})
+    validate(extended, trains=False)
+    words = "changes a trained encoding when it is tested.*evaluate RUN extension=yarn"
+    with pytest.raises(ConfigError, match=words):
+        validate(extended)
+
+
+@pytest.mark.parametrize("group", NAMED_GROUPS)
+def test_every_named_group_has_a_name_and_plain_settings(group: str) -> None:
+    for bad, key in (({}, "name"), ({"name": "a b"}, "name"), ({"name": "a", "b": None}, "b")):
+        with pytest.raises(ConfigError, match=f"`{group}.{key}` = .* is not allowed"):
+            config = Config()
+            setattr(config, group, bad)
+            validate(config, trains=False)
 
 
 @pytest.mark.parametrize(

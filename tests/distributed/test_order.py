@@ -4,12 +4,17 @@ import hashlib
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline.data.module import MicroBatches
 from pipeline.parallel.mesh import Mesh
-from tests.distributed.toy import ToySequences, toy_config
+from pipeline.positions.base import Shape
+from pipeline.positions.ids.consecutive import ConsecutiveIds
+from pipeline.positions.ids.pose import SkippedIds
+from tests.distributed.toy import BATCH, LENGTH, ToySequences, toy_config
 
 STEPS = 50
+SHAPE = Shape(width=32, layers=2, heads=4, train_length=LENGTH)
 
 
 class Watched(ToySequences):
@@ -29,7 +34,9 @@ def digests(world: int, sequence_parallel: int, accumulate: int = 1) -> list[str
     ranks = []
     for rank in range(world):
         data = Watched()
-        ranks.append(MicroBatches(data, config, Mesh(world, rank, sequence_parallel)))
+        ranks.append(
+            MicroBatches(data, config, Mesh(world, rank, sequence_parallel), ConsecutiveIds(SHAPE))
+        )
         assert len(ranks[-1]) == STEPS * accumulate
     found = []
     for step in range(STEPS):
@@ -65,11 +72,43 @@ def test_every_world_sees_the_same_global_batches(
 def test_batches_are_a_pure_function_of_their_number() -> None:
     config = toy_config("none")
     config.trainer.max_steps = STEPS
-    items = MicroBatches(ToySequences(), config, Mesh())
+    items = MicroBatches(ToySequences(), config, Mesh(), ConsecutiveIds(SHAPE))
     forward = [items[n]["tokens"].numpy().tobytes() for n in range(STEPS)]
     order = np.random.default_rng(0).permutation(STEPS)
     again = {int(n): items[int(n)]["tokens"].numpy().tobytes() for n in order}
     assert forward == [again[n] for n in range(STEPS)]
     config.seed += 1
-    other = MicroBatches(ToySequences(), config, Mesh())
+    other = MicroBatches(ToySequences(), config, Mesh(), ConsecutiveIds(SHAPE))
     assert [other[n]["tokens"].numpy().tobytes() for n in range(STEPS)] != forward
+
+
+def drawn_ids(world: int, sequence_parallel: int, accumulate: int = 1) -> list[list[list[int]]]:
+    """The ids of the whole global batch of each step, put together from what the ranks have."""
+    config = toy_config("rope", accumulate=accumulate)
+    config.trainer.max_steps = STEPS
+    scheme = SkippedIds(SHAPE, target_length=200)
+    meshes = [Mesh(world, rank, sequence_parallel) for rank in range(world)]
+    ranks = [MicroBatches(ToySequences(), config, mesh, scheme) for mesh in meshes]
+    found = []
+    for step in range(STEPS):
+        rows: list[list[int]] = []
+        for micro in range(accumulate):
+            items = [rank[step * accumulate + micro]["ids"] for rank in ranks]
+            for first in range(0, world, sequence_parallel):
+                group = items[first : first + sequence_parallel]
+                assert all(torch.equal(ids, group[0]) for ids in group), "one sequence, other ids"
+                rows += group[0].tolist()
+        found.append(rows)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("world", "sequence_parallel", "accumulate"), [(1, 1, 2), (2, 1, 1), (2, 2, 2), (4, 2, 1)]
+)
+def test_every_world_draws_the_same_ids(
+    world: int, sequence_parallel: int, accumulate: int
+) -> None:
+    reference = drawn_ids(1, 1)
+    assert drawn_ids(world, sequence_parallel, accumulate) == reference
+    every = [tuple(row) for rows in reference for row in rows]
+    assert len(every) == STEPS * BATCH and len(set(every)) > 0.9 * len(every)

@@ -1,20 +1,17 @@
 """The README's commands and its example encoding do what it says."""
 
-import math
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-import pipeline.positions
 from pipeline.config.compose import load
 from pipeline.launch.cli import main
-from pipeline.model.attention import attention
-from pipeline.positions import registry
-from pipeline.positions.base import Shape, Site
 from tests.distributed.ranks import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -74,24 +71,49 @@ def test_pipeline_commands_are_understood(
         assert code == 2 and re.search("FOLDER|run folder", printed.err)
 
 
-def test_the_example_encoding_works_from_its_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = next(text for language, text in BLOCKS if language == "python" and "Position" in text)
-    (tmp_path / "logarithmic_example.py").write_text(code)
-    monkeypatch.setattr(
-        pipeline.positions, "__path__", [*pipeline.positions.__path__, str(tmp_path)]
-    )
-    assert "logarithmic_example" in registry.names()
-    shape = Shape(width=16, layers=1, heads=2, train_length=8)
-    position = registry.build({"name": "logarithmic_example", "start": 2.0}, shape)
-    q, k, v = (torch.randn(1, 2, 8, 8, requires_grad=True) for _ in range(3))
-    ids, site = torch.arange(8)[None], Site(0, range(2), 8)
-    position("attend", attention, q, k, v, ids, site).sum().backward()
-    table = position("scores", q, k, ids, site).table
-    assert table[1, 3].item() == pytest.approx(-2.0 * math.log(4.0))
-    slopes = dict(position.named_parameters())["slopes"]
-    assert isinstance(slopes, nn.Parameter) and slopes.grad is not None
+def python_block(word: str) -> str:
+    return next(text for language, text in BLOCKS if language == "python" and word in text)
+
+
+@pytest.mark.slow
+def test_the_example_encoding_is_proven_from_its_files_alone(tmp_path: Path) -> None:
+    """A file, a yaml and the formula in loops, put into a copy: the battery takes it, by every
+    path, and a wrong formula fails it."""
+    for name in ("pipeline", "configs", "tests", "pyproject.toml"):
+        source, target = ROOT / name, tmp_path / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    (tmp_path / "pipeline/positions/logarithmic.py").write_text(python_block("Position"))
+    (tmp_path / "configs/position/logarithmic.yaml").write_text("start: 1.0\n")
+
+    def battery(chosen: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen,
+             "tests/positions/test_battery.py", "tests/positions/test_paths.py"],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout.strip().splitlines()[-1]
+
+    formula = "paper or dense or oracle"
+    assert "1 failed" in battery("test_every_encoding_has_an_oracle and logarithmic")
+    oracles = tmp_path / "tests/oracles/positions.py"
+    own = python_block("SCORES")
+    oracles.write_text(oracles.read_text() + own.replace("1 + i - j", "2 + i - j"))
+    assert " failed" in battery(f"logarithmic and ({formula})")
+    oracles.write_text(oracles.read_text() + own)
+    passed = re.fullmatch(r"(\d+) passed, .*", battery("logarithmic"))
+    assert passed and int(passed[1]) > 20
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "pipeline evaluate" in c])
+def test_settings_of_tests_are_settings(command: str) -> None:
+    """A run folder is looked for before its settings are read."""
+    arguments = shlex.split(command)[5:]
+    (config,) = load(ROOT / "configs" / "demo.yaml", ["sweep={}", *arguments], trains=False)
+    assert (config.extension["name"] == "yarn") == ("extension=yarn" in command)
 
 
 def test_every_config_in_the_readme_exists() -> None:

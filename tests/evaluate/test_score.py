@@ -11,7 +11,7 @@ from pipeline.config.schema import Config
 from pipeline.errors import DataError
 from pipeline.evaluate.documents import Documents, choose_documents
 from pipeline.evaluate.score import Scorer, batches_of
-from pipeline.evaluate.suite import run_suite, stride_of
+from pipeline.evaluate.suite import run_suite, stride_of, unmeasured_rows
 from pipeline.evaluate.windows import suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
@@ -118,6 +118,19 @@ def test_protocols_over_whole_spans_can_use_fewer_documents() -> None:
     whole = {(name, 2) for name in ("sliding", "non-overlapping", "per-position")}
     assert used == {("suffix", 3), ("window control", 3)} | whole
     assert len({row["text_sha256"] for row in rows}) == 2
+
+
+def test_rows_not_measured_yet_say_all_that_makes_them_comparable() -> None:
+    config, decoder, documents = toy_evaluation("rope")
+    config.extension = {"name": "interpolation", "scale": 2.0}
+    measured = [r for r in rows_of(config, decoder, documents) if r["protocol"] != "per-position"]
+    expected = unmeasured_rows(config, documents)
+    numbers = {"defined", "loss", "perplexity", "bits_per_byte", "standard_error", "scored_tokens"}
+    for row, before in zip(measured, expected, strict=True):
+        assert {k: v for k, v in row.items() if k not in numbers} == {
+            k: v for k, v in before.items() if k not in numbers
+        }
+        assert (row["extension"], row["extension_settings"]) == ("interpolation", "scale=2")
 
 
 def test_beyond_the_learned_table_is_not_defined() -> None:

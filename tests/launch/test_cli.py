@@ -1,6 +1,8 @@
 """Commands that train nothing, and input that is refused before anything is written."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from pipeline.launch.tables import find_runs
 from pipeline.positions import registry
 from tests.distributed.ranks import ROOT
 
+CPU_PATHS = ("sdpa", "tile", "contextual")
 DEMO = str(ROOT / "configs" / "demo.yaml")
 
 
@@ -24,15 +27,50 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_positions_lists_every_encoding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["positions", "--json"]) == 0
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["name"] for one in facts] == registry.names()
+    names = {
+        kind: [one["name"] for one in facts if one["kind"] == kind]
+        for kind in ("encoding", "extension", "position ids")
+    }
+    assert list(names.values()) == [
+        registry.names(), registry.extension_names(), registry.ids_names(),
+    ]  # fmt: skip
+    assert [one["kind"] for one in facts] == [kind for kind in names for _ in names[kind]]
     assert {"none", "learned", "sinusoidal", "rope", "alibi", "t5", "fire"} <= set(registry.names())
-    assert all(one["attention_paths"][0] in ("sdpa", "tile") for one in facts)
+    encodings = facts[: len(registry.names())]
+    assert all(one["attention_paths"][0] in CPU_PATHS for one in encodings)
     learned = next(one for one in facts if one["name"] == "learned")
     assert learned["max_length"] == "train_length" and not learned["shift_invariant"]
     assert main(["positions"]) == 0
     printed = capsys.readouterr().out
     assert "S_ij = q_i.k_j/sqrt(d) - m_h(i-j)" in printed
     assert "attention paths: tile, fold, flex" in printed
+    assert "interpolation\n    kind: extension\n" in printed and "settings: scale=4\n" in printed
+
+
+def test_positions_end_quietly_where_their_reader_does() -> None:
+    command = f"{sys.executable} -m pipeline positions --json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["train", "prepare"])
+def test_an_extension_belongs_to_a_test(
+    command: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, DEMO, "extension=interpolation"]) == 2
+    assert "evaluate RUN extension=interpolation" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+    assert main(["bench", "extension=interpolation"]) == 2
+    assert "`extension` has no effect on a bench" in capsys.readouterr().err
+
+
+def test_runs_of_other_position_ids_have_names_of_their_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = "sweep={position_ids: [consecutive, shifted]}"
+    assert main(["train", DEMO, sweep, "position=sinusoidal", "--dry-run"]) == 0
+    names = [x.split(":")[0] for x in capsys.readouterr().out.splitlines() if x.startswith("# ")]
+    assert names == ["# sinusoidal-L128-s0-consecutive", "# sinusoidal-L128-s0-shifted"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,53 +14,16 @@ import pytest
 
 from pipeline.record.metrics import read_rows
 from tests.distributed.ranks import ROOT
+from tests.launch.made_study import command, write_study
 
 pytestmark = pytest.mark.distributed
-
-
-def command(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "WANDB_MODE": "offline"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two finished runs on a small made-up corpus; returns the folder that holds the rest."""
     folder: Path = tmp_path_factory.mktemp("study")
-    corpus = folder / "corpus"
-    corpus.mkdir()
-    for n in range(40):
-        words = [f"word{(n * k * k) % 97} comes after {k % 13}" for k in range(150)]
-        (corpus / f"{n:02}.txt").write_text("\n".join(words))
-    (folder / "study.yaml").write_text(
-        f"""
-experiment: path
-runs: {folder}/runs
-train_length: 33
-eval_lengths: [16, 33, 66, 132]
-model: {{width: 32, layers: 2, heads: 4, mlp_width: 64}}
-data:
-  source: {corpus}
-  prepared: {folder}/prepared
-  vocab: 300
-  tokenizer_bytes: 100000
-  validation_fraction: 0.2
-  test_fraction: 0.2
-optimizer: {{warmup_steps: 2}}
-trainer: {{max_steps: 6, batch_sequences: 8, log_every: 2, evaluate_every: 3}}
-evaluate: {{suffix_tokens: 8, documents: 3, short_documents: 2}}
-wandb: {{mode: "off"}}
-sweep: {{position: [learned, t5]}}
-"""
-    )
+    write_study(folder, "learned, t5")
     done = command("train.py", folder / "study.yaml")
     (folder / "stdout").write_text(done.stdout)
     return folder

@@ -1,16 +1,25 @@
 """The decoder against its fp64 oracle, what it keeps for the backward pass, its initial weights."""
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from pipeline.errors import CheckpointError
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.windows import Window
 from pipeline.model import mlp
 from pipeline.model.decoder import Decoder, load_weights, parameter_counts
+from pipeline.model.exchange import Exchange
+from pipeline.model.plan import as_tested
+from pipeline.parallel.mesh import Mesh
 from pipeline.positions import registry
 from pipeline.training.module import build_decoder
 from tests.distributed.toy import oracle_of, scattered, toy_config
+from tests.oracles.decoder import OracleDecoder
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -115,3 +124,74 @@ def test_weights_of_another_model_are_refused() -> None:
     decoder, other = Decoder(toy_config("rope")), Decoder(toy_config("learned"))
     with pytest.raises(CheckpointError, match=r"position\.table"):
         load_weights(decoder, dict(other.named_parameters()))
+
+
+class Skipping(OracleDecoder):
+    """Every n-th layer has the scores of no encoding."""
+
+    def __init__(self, every: int, *own: Any) -> None:
+        super().__init__(*own)
+        self.every, self.trained = every, self.name
+
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+        self.name = "none" if (layer + 1) % self.every == 0 else self.trained
+        mixed = super()._attention(q, k, v, layer)
+        self.name = self.trained
+        return mixed
+
+
+@pytest.mark.parametrize("name", ["rope", "transformer_xl", "shaw"])
+def test_every_nth_layer_goes_without_position(name: str) -> None:
+    config = toy_config(name)
+    config.model.layers, config.model.no_position_every = 4, 3
+    decoder = scattered(Decoder(config))
+    assert [decoder.position_of(layer) is decoder.bare for layer in range(4)] == [
+        False, False, True, False,
+    ]  # fmt: skip
+    tokens = torch.randint(0, 50, (22,), generator=torch.Generator().manual_seed(4))
+    nats = decoder(tokens[None, :-1], tokens[None, 1:], torch.arange(21)[None])[0]
+    settings = {k: v for k, v in config.position.items() if k != "name"}
+    own = (dict(decoder.named_parameters()), name, settings, 4, 4, config.train_length)
+    every, skipping = OracleDecoder(*own), Skipping(3, *own)
+    assert (nats - skipping.nats(tokens[:-1], tokens[1:])).abs().max() < 1e-5
+    assert (nats - every.nats(tokens[:-1], tokens[1:])).abs().max() > 1e-2
+
+
+def test_a_dropped_encoding_is_no_encoding_and_before_that_it_is_itself() -> None:
+    config, plain = toy_config("rope"), toy_config("rope")
+    config.model.drop_position_after = 3
+    decoder, kept, bare = scattered(Decoder(config)), Decoder(plain), Decoder(toy_config("none"))
+    for other in (kept, bare):
+        load_weights(other, dict(decoder.named_parameters()))
+    tokens = torch.randint(0, 50, (2, 22), generator=torch.Generator().manual_seed(4))
+    shown = (tokens[:, :-1], tokens[:, 1:], torch.arange(21)[None])
+    with torch.no_grad():
+        for step, same in ((0, kept), (2, kept), (3, bare), (100, bare), (1, kept)):
+            decoder.at_step(step)
+            assert torch.equal(decoder(*shown), same(*shown)), f"step {step}"
+        assert not torch.equal(kept(*shown), bare(*shown))
+        tested = Decoder(as_tested(config))
+        load_weights(tested, dict(decoder.named_parameters()))
+        assert torch.equal(tested(*shown), bare(*shown))
+    assert config.model.drop_position_after == 3
+
+
+def test_evaluations_test_without_the_groups_of_training_and_leave_training_as_it_was() -> None:
+    config = toy_config("rope")
+    config.model.attention_mask, config.model.mask_tokens = "shifted_groups", 4
+    decoder, plain = scattered(Decoder(config)), Decoder(toy_config("rope"))
+    tested = Decoder(as_tested(config))
+    documents = (torch.randint(0, 50, (60,), generator=torch.Generator().manual_seed(4)).numpy(),)
+    windows = [Window(0, 0, 40, 40)]
+    losses = []
+    for other in (plain, tested):
+        load_weights(other, dict(decoder.named_parameters()))
+    for own in (decoder, tested, plain):
+        scorer = Scorer(own, Mesh(), Exchange(), torch.device("cpu"), 64)
+        losses.append(scorer.score(windows, documents))
+        assert own.training
+    assert np.array_equal(losses[0], losses[2]) and np.array_equal(losses[1], losses[2])
+    tokens = torch.from_numpy(documents[0])[None, :21]
+    shown = (tokens, tokens, torch.arange(21)[None])
+    assert (decoder(*shown) - plain(*shown)).abs().max() > 1e-2
+    assert torch.equal(tested(*shown), plain(*shown))

@@ -31,6 +31,11 @@ def config_of(position: str, ring: int = 1, precision: str = "fp32", **model: An
         (config_of("t5"), "cuda", 128, "far_near"),
         (config_of("t5", ring=2), "cuda", 8192, "tile"),
         (config_of("t5", attention_path="tile"), "cuda", 8192, "tile"),
+        (config_of("rope", attention_mask="blockwise", mask_tokens=64), "cuda", 8192, "tile"),
+        (config_of("none", attention_mask="shifted_groups", mask_tokens=64), "cpu", 512, "tile"),
+        (config_of("t5", drop_position_after=3), "cuda", 128, "far_near"),
+        (config_of("t5", no_position_every=2), "cuda", 128, "far_near"),
+        (config_of("rope", score_scale="ssmax", qk_norm="cosine", qk_bias=True), "cpu", 99, "sdpa"),
     ],
 )
 def test_path_taken(config: Config, device: str, length: int, path: str) -> None:
@@ -44,4 +49,18 @@ def test_tests_after_training_take_any_path_in_fp32() -> None:
     with pytest.raises(ConfigError, match="'fold' does not serve .* in float32 on cpu; use auto"):
         attention_path(replace(trained, trainer=as_tested(trained).trainer), "cpu", 64)
     assert attention_path(as_tested(trained), "cpu", 64) == "tile"
+    dropped = config_of("t5", drop_position_after=3)
+    assert attention_path(as_tested(dropped), "cuda", 128) == "sdpa"
+    grouped = config_of("rope", attention_mask="shifted_groups", mask_tokens=4)
+    assert attention_path(as_tested(grouped), "cpu", 64) == "sdpa"
+    assert attention_path(grouped, "cpu", 64) == "tile"
     assert trained.model.attention_path == "fold"
+
+
+@pytest.mark.parametrize("key", ["drop_position_after", "no_position_every"])
+def test_a_path_must_serve_layers_and_steps_without_the_encoding_too(key: str) -> None:
+    chosen: dict[str, Any] = {key: 2}
+    config = config_of("t5", attention_path="far_near", **chosen)
+    with pytest.raises(ConfigError, match="'far_near' does not serve"):
+        attention_path(config, "cuda", 128)
+    assert attention_path(config_of("t5", attention_path="far_near"), "cuda", 128) == "far_near"

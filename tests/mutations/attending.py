@@ -37,8 +37,8 @@ FAULTS = (
     ),
     Mutation(
         "keys' gradient in base 2",
-        "pipeline/model/tile.py",
-        "alpha=1 / _LOG2E",
+        "pipeline/model/tile_scores.py",
+        "alpha=1 / LOG2E",
         "alpha=1.0",
         ATTENTION,
     ),
@@ -51,9 +51,9 @@ FAULTS = (
     ),
     Mutation(
         "one branch gets the gradient of all",
-        "pipeline/model/tile.py",
-        "own = d_score.tile if where is None else d_score.tile * where",
-        "own = d_score.tile",
+        "pipeline/model/tile_scores.py",
+        "own = d_score if where is None else d_score * where",
+        "own = d_score",
         ATTENTION,
     ),
     Mutation(

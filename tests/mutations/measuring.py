@@ -10,6 +10,7 @@ SCORE = "tests/evaluate/test_score.py"
 ATTENTION = "tests/model/test_attention.py"
 DECODER = "tests/model/test_decoder.py"
 LOSS = "tests/model/test_loss.py"
+IDS = "tests/positions/test_position_ids.py"
 
 FAULTS = (
     Mutation(
@@ -64,8 +65,8 @@ FAULTS = (
     Mutation(
         "rope angles in fp32",
         "pipeline/positions/rope.py",
-        "device=q.device, dtype=torch.float64)",
-        "device=q.device, dtype=torch.float32)",
+        "device=device, dtype=torch.float64)",
+        "device=device, dtype=torch.float32)",
         PUBLISHED,
     ),
     Mutation(
@@ -173,5 +174,33 @@ FAULTS = (
         "counted = labels != IGNORED",
         "counted = labels != -1",
         LOSS,
+    ),
+    Mutation(
+        "drawn ids read as consecutive",
+        "pipeline/positions/base.py",
+        "as_table = self.facts.shift_invariant and site.consecutive",
+        "as_table = self.facts.shift_invariant",
+        IDS,
+    ),
+    Mutation(
+        "the first sequence's ids for all",
+        "pipeline/positions/base.py",
+        "if len(ids) > 1 and self._asks(site, mask):",
+        "if len(ids) > 2 and self._asks(site, mask):",
+        IDS,
+    ),
+    Mutation(
+        "a segment ends before its separator",
+        "pipeline/positions/ids/segments.py",
+        "return np.cumsum(ends) - ends",
+        "return np.cumsum(ends)",
+        IDS,
+    ),
+    Mutation(
+        "the second chunk may start at once",
+        "pipeline/positions/ids/pose.py",
+        "draw.integers(1, max(2, (length + 1) // 2 + 1))",
+        "draw.integers(0, max(2, (length + 1) // 2 + 1))",
+        IDS,
     ),
 )

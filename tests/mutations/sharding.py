@@ -49,8 +49,8 @@ FAULTS = (
     Mutation(
         "local positions at the input",
         "pipeline/model/decoder.py",
-        "ids[:, exchange.tokens(ids.shape[1])]",
-        "ids[:, : x.shape[1]]",
+        "x, ids[:, here], tokens)",
+        "x, ids[:, : x.shape[1]], tokens)",
         MATRIX,
         "learned-zero3-sp2-accumulate1",
     ),
@@ -73,8 +73,22 @@ FAULTS = (
     Mutation(
         "every group reads the first share",
         "pipeline/data/module.py",
-        "[part, self.group]",
-        "[part, 0]",
+        "share = indices.reshape(self.accumulate, self.groups, -1)[part, self.group]",
+        "share = indices.reshape(self.accumulate, self.groups, -1)[part, 0]",
+        ORDER,
+    ),
+    Mutation(
+        "ids drawn by the place in the group, not in the batch",
+        "pipeline/data/module.py",
+        "places[part, self.group]",
+        "places[part, 0]",
+        ORDER,
+    ),
+    Mutation(
+        "the same ids in every step",
+        "pipeline/data/module.py",
+        "generator(self.seed, step, int(place))",
+        "generator(self.seed, 0, int(place))",
         ORDER,
     ),
     Mutation(

@@ -5,7 +5,8 @@ whatever the fields of `pipeline.positions.scores.Scores` say.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,17 +14,43 @@ from torch import Tensor
 
 Score = Callable[[Tensor, Tensor, int, int, int], Tensor]
 Value = Callable[[int, int, int], Tensor]
+Row = Callable[[Tensor, Tensor, int, int, Sequence[Any]], Tensor]
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, score: Score, value: Value | None = None) -> Tensor:
-    """q, k, v [B,H,S,d] fp64 -> [B,H,S,d]; `score(q_i, k_j, head, i, j)` is the whole S_ij, and
-    `value(head, i, j)` [d] what query i adds to the value of key j."""
+@dataclass(frozen=True)
+class RowScore:
+    """A score that needs more than its own q and k: `row(q, k, head, i, ids)` gives S_i0 ... S_ii
+    from q, k [H,S,d] and positions [S] of a whole sequence."""
+
+    row: Row
+
+    def __call__(self, q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        """Not from q_i and k_j alone."""
+        raise NotImplementedError
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score: Score,
+    value: Value | None = None,
+    ids: Sequence[Any] | None = None,
+) -> Tensor:
+    """q, k, v [B,H,S,d] fp64 -> [B,H,S,d]; `score(q_i, k_j, head, i, j)` is the whole S_ij, asked
+    at positions `ids`, which are 0 to S - 1 unless given, and `value(head, i, j)` [d] what query i
+    adds to the value of key j."""
     batch, heads, length, _ = q.shape
+    at = range(length) if ids is None else ids
     out = []
     for b in range(batch):
         for h in range(heads):
             for i in range(length):
-                scores = torch.stack([score(q[b, h, i], k[b, h, j], h, i, j) for j in range(i + 1)])
+                if isinstance(score, RowScore):
+                    scores = score.row(q[b], k[b], h, i, at)
+                else:
+                    pairs = ((k[b, h, j], at[j]) for j in range(i + 1))
+                    scores = torch.stack([score(q[b, h, i], k_j, h, at[i], j) for k_j, j in pairs])
                 weights = (scores - scores.max()).exp()
                 read = v[b, h, : i + 1]
                 if value is not None:
@@ -69,7 +96,20 @@ def dense_scores(scores: Any) -> Tensor:
         unseen = unseen | ~scores.allowed(ids_q, ids_k)
     if scores.window is not None:
         unseen = unseen | (distance >= scores.window)
-    return total.masked_fill(unseen, -math.inf)
+    total = total.masked_fill(unseen, -math.inf)
+    if scores.context is not None:
+        ((q, _),) = scores.pairs
+        total = total + _contextual(total, q.double(), scores.context().double())
+    return total
+
+
+def _contextual(logits: Tensor, q: Tensor, table: Tensor) -> Tensor:
+    """logits [B,h,S,S], q [B,h,S,d], table [h or 1,N,d] -> q_i . E[p_ij] between whole p."""
+    counts = torch.sigmoid(logits).flip(-1).cumsum(-1).flip(-1).clamp(max=table.shape[1] - 1)
+    levels = q @ table.mT
+    low, high = (levels.gather(-1, p.long()) for p in (counts.floor(), counts.ceil()))
+    share = counts - counts.detach().floor()
+    return low * (1.0 - share) + high * share
 
 
 def dense(scores: Any, v: Tensor) -> Tensor:

@@ -30,8 +30,15 @@ def _turned(q: Tensor, k: Tensor, distance: int, base: float) -> Tensor:
 
 
 def rope_score(own: Encoding) -> Score:
-    """Su et al. 2021, equation 34: turned by position times w_t."""
-    return lambda q, k, head, i, j: _turned(q, k, i - j, own.settings["base"])
+    """Su et al. 2021, equation 34: turned by position times w_t; GPT-NeoX pairs t with t + d/2."""
+
+    def score(q: Tensor, k: Tensor, head: int, i: int, j: int) -> Tensor:
+        if own.settings["layout"] == "halves":
+            order = [t // 2 + t % 2 * (len(q) // 2) for t in range(len(q))]
+            q, k = q[order], k[order]
+        return _turned(q, k, i - j, own.settings["base"])
+
+    return score
 
 
 def rerope_window(own: Encoding) -> int:

@@ -2,27 +2,52 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.suite import run_suite
+from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
 from pipeline.parallel.mesh import Mesh, build_mesh
 from pipeline.parallel.ring import exchange_for
 from pipeline.positions import registry
+from pipeline.positions.position_ids import generator, pack_ids, unpack_ids
 from pipeline.training.module import build_decoder
-from tests.distributed.toy import LENGTH, ToySequences, toy_config
+from tests.distributed.toy import LENGTH, VOCAB, ToySequences, scattered, toy_config
 from tests.evaluate.test_score import toy_evaluation
 
 ROWS = 4
 # sequence_parallel, ring
 MESHES = ((4, 1), (2, 1), (4, 4), (4, 2))
+# encodings under settings of `model`: every modifier of attention once
+MODIFIED: dict[str, tuple[str, dict[str, Any]]] = {
+    "norm, bias and scale": (
+        "rope",
+        {"qk_norm": "cosine", "qk_bias": True, "score_scale": "ssmax"},
+    ),
+    "blocks": (
+        "alibi",
+        {
+            "qk_norm": "key",
+            "score_scale": "log_n",
+            "attention_mask": "blockwise",
+            "mask_tokens": 5,
+        },
+    ),
+    "groups": (
+        "t5",
+        {"attention_mask": "shifted_groups", "mask_tokens": 6, "no_position_every": 2},
+    ),
+}
 
 
 def serves(position: str, parts: int, ring: int) -> bool:
@@ -49,14 +74,38 @@ def round_trip(mesh: Mesh) -> list[float]:
     return errors
 
 
-def gradient_errors(mesh: Mesh, position: str) -> tuple[float, float]:
-    """Loss error, and the largest gradient error relative to that gradient's largest entry."""
+# schemes of position ids: integers and real numbers, drawn per row, and one that embeds
+NUMBERED: dict[str, tuple[str, dict[str, Any]]] = {
+    "pose": ("alibi", {"name": "pose", "target_length": 90}),
+    "randomized": ("fire", {"name": "randomized", "positions": 90}),
+    "augmented": ("rope", {"name": "augmented"}),
+    "segments": ("rope", {"name": "segments", "places": 3}),
+}
+
+
+def numbered(decoder: Decoder, tokens: npt.NDArray[np.int64]) -> tuple[torch.Tensor, bool]:
+    """The position ids of the rows of `tokens`, and whether they are consecutive."""
+    scheme = decoder.position_ids
+    scheme.read_vocabulary([b"a." if i % 5 == 0 else b"a" for i in range(VOCAB)])
+    rows = [scheme.drawn(LENGTH, row, generator(1, n)) for n, row in enumerate(tokens)]
+    ids = unpack_ids(pack_ids(rows), scheme.facts.real)
+    return ids.expand(ROWS, -1), scheme.facts.consecutive
+
+
+def gradient_errors(
+    mesh: Mesh, position: str, ids_of: dict[str, Any] | None = None, **model: Any
+) -> tuple[float, float]:
+    """Loss error, and the largest gradient error relative to that gradient's largest entry; with
+    weights far from their start, which is zero for some."""
     config, data = toy_config(position), ToySequences()
-    decoder, ids = build_decoder(config), torch.arange(LENGTH).expand(ROWS, -1)
+    config.model = replace(config.model, **model)
+    config.position_ids = ids_of or config.position_ids
+    decoder = scattered(build_decoder(config))
+    ids, consecutive = numbered(decoder, data.tokens[1 : ROWS + 1, :-1])
     tokens = torch.from_numpy(data.tokens[1 : ROWS + 1, :-1])
     labels = torch.from_numpy(data.labels[1 : ROWS + 1])
     total = int((labels != IGNORED).sum())
-    whole = decoder(tokens, labels, ids, Exchange()).sum() / total
+    whole = decoder(tokens, labels, ids, Exchange(), consecutive).sum() / total
     whole.backward()
     expected = {n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None}
     decoder.zero_grad()
@@ -64,7 +113,8 @@ def gradient_errors(mesh: Mesh, position: str) -> tuple[float, float]:
     rows = slice(mesh.data_rank * share, (mesh.data_rank + 1) * share)
     exchange = exchange_for(mesh)
     here = exchange.tokens(LENGTH)
-    nats = decoder(tokens[rows, here], labels[rows, here], ids[rows], exchange).sum()
+    own = (tokens[rows, here], labels[rows, here], ids[rows])
+    nats = decoder(*own, exchange, consecutive).sum()
     (nats / total * mesh.world).backward()
     loss = nats.detach() / total
     dist.all_reduce(loss)
@@ -137,6 +187,10 @@ def main() -> None:
         results[f"tokens-{key}"] = list(range(21)[mesh.tokens(21)])
         results[f"round-trip-{key}"] = max(round_trip(mesh))
         results[f"traffic-{key}"] = traffic(mesh)
+        for name, (position, model) in MODIFIED.items():
+            results[f"modified-{key}-{name}"] = gradient_errors(mesh, position, **model)
+        for name, (position, ids_of) in NUMBERED.items():
+            results[f"numbered-{key}-{name}"] = gradient_errors(mesh, position, ids_of)
         for position in filter(lambda name: serves(name, parts, ring), registry.names()):
             results[f"gradients-{key}-{position}"] = gradient_errors(mesh, position)
             results[f"evaluation-{key}-{position}"] = evaluation_error(mesh, position)

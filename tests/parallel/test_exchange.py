@@ -10,7 +10,7 @@ from pipeline.parallel.shard import token_slice
 from pipeline.positions import registry
 from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import LENGTH, toy_config
-from tests.parallel.exchange_worker import MESHES, ROWS, serves
+from tests.parallel.exchange_worker import MESHES, MODIFIED, NUMBERED, ROWS, serves
 
 pytestmark = pytest.mark.distributed
 SHARED = [(p, *mesh) for p in registry.names() for mesh in MESHES if serves(p, *mesh)]
@@ -45,6 +45,26 @@ def test_loss_and_gradients_equal_one_rank(
 ) -> None:
     for results in ranks:
         loss, gradient = results[f"gradients-{parts}-{ring}-{position}"]
+        assert loss <= 1e-5 and gradient <= 1e-5
+
+
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
+@pytest.mark.parametrize("name", MODIFIED)
+def test_modified_attention_equals_one_rank(
+    name: str, parts: int, ring: int, ranks: list[dict[str, Any]]
+) -> None:
+    for results in ranks:
+        loss, gradient = results[f"modified-{parts}-{ring}-{name}"]
+        assert loss <= 1e-5 and gradient <= 1e-5
+
+
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
+@pytest.mark.parametrize("name", NUMBERED)
+def test_drawn_position_ids_equal_one_rank(
+    name: str, parts: int, ring: int, ranks: list[dict[str, Any]]
+) -> None:
+    for results in ranks:
+        loss, gradient = results[f"numbered-{parts}-{ring}-{name}"]
         assert loss <= 1e-5 and gradient <= 1e-5
 
 

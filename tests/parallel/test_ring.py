@@ -110,7 +110,7 @@ class Station(RingKernel):
 def ring(scores: Scores, v: Tensor, d_out: Tensor, stations: int) -> list[Tensor | None]:
     """out, and the gradients of v and of `scores.tensors()`, put together from all stations."""
     post: Post = {}
-    branches, wanted = 2 * len(scores.pairs), (True,) * len(scores.tensors())
+    branches, wanted = 2 * len(scores.pairs), tuple(t is not None for t in scores.tensors())
     rows = {*range(branches), branches + 1}
 
     def run(station: int) -> list[Tensor | None]:
@@ -119,7 +119,9 @@ def ring(scores: Scores, v: Tensor, d_out: Tensor, stations: int) -> list[Tensor
             None if t is None else t[:, :, own] if place in rows else t
             for place, t in enumerate(scores.tensors())
         ]
-        part = replace(scores.with_tensors(tuple(held)), ids_q=scores.ids_q[own])
+        decay_q = None if scores.decay_q is None else scores.decay_q[..., own]
+        part = scores.with_tensors(tuple(held))
+        part = replace(part, ids_q=scores.ids_q[own], decay_q=decay_q)
         kernel: Kernel = Station(station, stations, post)
         out, lse = kernel.forward(part, v[:, :, own])
         d_v, found = kernel.backward(part, v[:, :, own], out, lse, d_out[:, :, own], wanted)

@@ -12,12 +12,18 @@ from pipeline.positions.base import Position, Shape, Site
 from pipeline.positions.scores import Scores
 from tests.oracles.encoding import Encoding
 
-SHAPE = Shape(width=32, layers=2, heads=4, train_length=24)
+SHAPE = Shape(width=32, layers=2, heads=4, train_length=24, vocab=50)
 NAMES = registry.names()
 # settings that give an encoding another formula, or another mechanism
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("kerple", {"form": "power"}),
     ("transformer_xl", {"relative_width": "head"}),
+    ("rope", {"layout": "halves"}),
+    ("partial_rope", {"form": "partial"}),
+    ("giraffe", {"basis": "truncated"}),
+    ("dape", {"base": "alibi"}),
+    ("cope", {"positions": 6}),
+    ("deberta", {"form": "paper"}),
 ]
 CASES: list[tuple[str, dict[str, Any]]] = [*((name, {}) for name in NAMES), *VARIANTS]
 # a second layer, whose parameters are not those of the first
@@ -88,7 +94,7 @@ def scores_of(
     """What attention reads of q, k [B,H,S,d] at positions from `start` on."""
     ids = torch.arange(start, start + q.shape[2])[None]
     site = Site(LAYER, range(q.shape[1]), start + q.shape[2])
-    gates = random_gates(position, range(q.shape[1]), site.length)
+    gates = random_gates(position, range(q.shape[1]), q.shape[2])
     pull = None if gates is None else gates.expand(len(q), -1, -1)
     found: Scores = position("scores", q, k, ids, site, window, None, pull)
     return found

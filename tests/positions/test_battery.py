@@ -13,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from pipeline.errors import ConfigError
+from pipeline.launch.checks import check_model
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.positions import registry
@@ -89,8 +90,13 @@ def test_every_encoding_has_an_oracle_or_does_nothing(name: str) -> None:
     ids=named,
 )
 def test_head_slices_tile_the_whole(name: str, chosen: dict[str, Any], parts: int) -> None:
-    """Attention with global head indices, slice by slice, is attention with all heads."""
+    """Attention with global head indices, slice by slice, is attention with all heads; where it
+    is not, ranks that would share the heads are refused."""
     position = build(name, **chosen)
+    if not position.facts.head_shardable:
+        with pytest.raises(ConfigError, match=f"position='{name}' needs all heads on one rank"):
+            check_model(toy_config(name, sequence_parallel=parts, ring=1))
+        return
     q, k, v = random_qkv(23)
     whole = attend(position, q, k, v)
     held = 4 // parts
@@ -99,6 +105,20 @@ def test_head_slices_tile_the_whole(name: str, chosen: dict[str, Any], parts: in
         own = slice(heads.start, heads.stop)
         slices.append(attend(position, q[:, own], k[:, own], v[:, own], heads=heads))
     assert (torch.cat(slices, dim=1) - whole).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_ring_is_taken_or_refused_as_declared(name: str) -> None:
+    """Where the heads are shared as well, it is one ring of two ranks for each half of them."""
+    facts = registry.position_class(name).facts
+    for parts, heads_shared in ((2, False), (4, True)):
+        config = toy_config(name, sequence_parallel=parts, ring=2)
+        if facts.ring_shardable and (facts.head_shardable or not heads_shared):
+            check_model(config)
+        else:
+            what = "heads" if heads_shared and not facts.head_shardable else "tokens"
+            with pytest.raises(ConfigError, match=f"position='{name}' needs all {what}"):
+                check_model(config)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -224,7 +244,9 @@ def test_a_bf16_model_keeps_integer_positions(name: str, chosen: dict[str, Any])
     far = 65_530 if shape.max_length is None else SHAPE.train_length - 3
     ids = torch.arange(far, far + 3)[None]
     x = torch.randn(1, 3, 32).bfloat16()
-    wide, narrow = (own("embed", y, ids, words(1, 3)) for own, y in ((position, x.float()), (cast, x)))
+    wide, narrow = (
+        own("embed", y, ids, words(1, 3)) for own, y in ((position, x.float()), (cast, x))
+    )
     assert (wide - narrow.float()).abs().max() <= 2**-7 * wide.abs().max()
     q = torch.randn(1, 4, 3, 8).bfloat16()
     one, other = (

@@ -167,6 +167,20 @@ def test_a_name_says_position_length_seed_and_the_other_axes(tmp_path: Path) -> 
     )
 
 
+def test_rows_of_every_extension_with_every_setting_go_elsewhere(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.evaluation_of({"name": "none"}) == folder.evaluation
+    long = {"name": "longrope", "factors": [1.0 + n / 7 for n in range(64)]}
+    places = [folder.evaluation_of(one) for one in (
+        {"name": "yarn", "scale": 4.0}, {"name": "yarn", "scale": 8.0}, {"name": "ntk"}, long,
+        {**long, "factors": long["factors"][::-1]},
+    )]  # fmt: skip
+    assert len(set(places)) == 5
+    assert {place.parent.parent for place in places} == {folder.evaluation.parent}
+    assert places[0] == tmp_path / "evaluation" / "yarn-scale=4" / "rows.jsonl"
+    assert all(len(place.parent.name) <= 100 for place in places)
+
+
 def test_names_of_different_values_differ_and_are_file_names(tmp_path: Path) -> None:
     values = ["/text/a b.txt", "/text/a_b.txt", "x" * 300, "x" * 301]
     configs = [config_in(tmp_path, f"data.source={value}") for value in values]

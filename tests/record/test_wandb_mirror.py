@@ -19,6 +19,8 @@ def test_online_every_row_arrives_and_runs_group(folder: Path, server: FakeWandb
     assert run.tags == ["rope", "L64"]
     assert run.settings["position"] == "rope"
     assert run.settings["position_base"] == 10000
+    assert run.settings["position_ids"] == "consecutive"
+    assert run.settings["extension"] == "none"
     assert run.settings["train_length"] == 64
     assert run.settings["model_width"]
     assert run.exit_code == 0

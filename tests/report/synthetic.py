@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from pipeline.config.label import file_name
+
 TRAIN_LENGTH = 128
 REASON = f"this position encoding is not defined beyond {TRAIN_LENGTH} tokens"
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -60,6 +62,16 @@ def write_run(
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+def write_extended(folder: Path, name: str, settings: str, change: float = 0.0) -> Path:
+    """Rows of a run folder under an extension: its own, each loss changed; returns their file."""
+    rows = [json.loads(x) for x in (folder / "evaluation" / "rows.jsonl").read_text().splitlines()]
+    path = folder / "evaluation" / file_name(f"{name} {settings}".rstrip()) / "rows.jsonl"
+    path.parent.mkdir()
+    own = {"extension": name, "extension_settings": settings}
+    write_rows(path, ({**row, **own, "loss": row["loss"] and row["loss"] + change} for row in rows))
+    return path
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
 from pipeline.report.collect import collect
-from tests.report.synthetic import LENGTHS, loss_at, write_rows, write_run
+from tests.report.synthetic import LENGTHS, loss_at, write_extended, write_rows, write_run
 
 
 def edit_rows(folder: Path, **changes: Any) -> None:
@@ -231,6 +231,50 @@ def test_runs_of_one_encoding_with_other_settings_are_other_rows(tmp_path: Path)
     study = collect([*folders, write_run(tmp_path, "alibi")])
     assert list(study.encodings) == ["rope (base 10000)", "rope (base 500000)", "alibi"]
     assert study.varied == {}
+
+
+def test_runs_of_other_position_ids_or_without_a_window_are_told_apart(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [
+        {"position_ids": {"name": "consecutive"}, "model": {"attention_window": None}},
+        {"position_ids": {"name": "shifted"}, "model": {"attention_window": 64}},
+    ]
+    runs = [write_run(tmp_path / str(n), "rope", config=one) for n, one in enumerate(settings)]
+    assert list(collect(runs).encodings) == [
+        "rope (attention_window null, position_ids consecutive)",
+        "rope (attention_window 64, position_ids shifted)",
+    ]
+
+
+def test_an_extension_is_a_series_of_its_own_after_its_encoding(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name, seed) for name in ("rope", "alibi") for seed in (0, 1)]
+    for scale in (16, 4):
+        for run in runs[:2]:
+            write_extended(run, "yarn", f"scale={scale}", change=scale)
+    write_extended(runs[0], "ntk", "", change=0.5)
+    study = collect(runs)
+    assert [(label, len(found)) for label, found in study.encodings.items()] == [
+        ("rope", 2), ("rope + ntk", 1), ("rope + yarn scale=4", 2), ("rope + yarn scale=16", 2),
+        ("alibi", 2),
+    ]  # fmt: skip
+    assert all(not run.train_rows and not run.short_rows for run in study.encodings["rope + ntk"])
+    assert list(study.trained) == ["rope", "alibi"]
+    assert [run.path for run in study.trained_runs] == runs
+    mean = sum(loss_at("rope", 256, seed) or 0 for seed in (0, 1)) / 2
+    for label, change in (("rope", 0), ("rope + yarn scale=4", 4), ("rope + yarn scale=16", 16)):
+        cell = study.cell(label, "suffix", 256)
+        assert cell and cell.loss == pytest.approx(mean + change)
+    assert study.varied == {}
+
+
+@pytest.mark.parametrize(("field", "value"), [("text_sha256", "cd" * 32), ("suffix_tokens", 32)])
+def test_an_extension_tested_on_other_text_is_refused_by_name(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    run = write_run(tmp_path, "rope")
+    path = write_extended(run, "yarn", "scale=4")
+    write_rows(path, [{**row, field: value} for row in read_rows(path)])
+    with pytest.raises(DataError, match=f"{field} differs .*{run} [+] yarn scale=4"):
+        collect([run])
 
 
 def test_what_else_differs_is_told(tmp_path: Path) -> None:

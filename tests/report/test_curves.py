@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
@@ -10,7 +11,7 @@ from pipeline.record.metrics import read_rows
 from pipeline.report.collect import Study, collect
 from pipeline.report.curves import draw, suffix_figure, training_figure
 from pipeline.report.drawing import COLOURS, DASHED, INK, as_svg, save_png, short_number
-from tests.report.synthetic import LENGTHS, loss_at, write_rows, write_run
+from tests.report.synthetic import LENGTHS, loss_at, write_extended, write_rows, write_run
 
 NAMES = ("learned", "rope", "alibi")
 
@@ -114,6 +115,34 @@ def test_training_shows_losses_and_short_evaluations_over_tokens(study: Study) -
     assert list(zip(xs(line(axes[0], "rope")), ys(line(axes[0], "rope")), strict=True)) == trained
     assert [len(xs(panel.lines[1])) for panel in axes] == [30, 3, 3]
     assert xs(axes[2].lines[0]) == []
+
+
+def test_an_extension_is_a_line_over_length_and_none_over_training(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name) for name in ("rope", "alibi")]
+    plain = training_figure(collect(runs))
+    write_extended(runs[0], "yarn", "form=code scale=4 alpha=1 beta=32", change=1.0)
+    study = collect(runs)
+    label = "rope + yarn form=code scale=4 alpha=1 beta=32"
+    drawn = line(suffix_figure(study).axes[0], label)
+    assert ys(drawn) == [(loss_at("rope", length, 0) or 0) + 1.0 for length in LENGTHS]
+    assert to_hex(drawn.get_color()) == COLOURS[1]
+    trained = training_figure(study)
+    for before, after in zip(plain.axes, trained.axes, strict=True):
+        assert [xs(x) for x in before.lines] == [xs(x) for x in after.lines]
+    assert {x.get_label() for x in trained.axes[0].lines} == {"rope", "alibi"}
+    assert to_hex(line(trained.axes[0], "alibi").get_color()) == COLOURS[2]
+
+
+@pytest.mark.parametrize("settings", ["", "form=code scale=4 alpha=1 beta=32"])
+def test_names_of_any_length_stay_within_the_picture(tmp_path: Path, settings: str) -> None:
+    run = write_run(tmp_path, "rope")
+    for name in ("yarn", "ntk_by_parts", "longrope", "self_extend", "dual_chunk", "window"):
+        write_extended(run, name, settings)
+    figure = suffix_figure(collect([run]))
+    FigureCanvasAgg(figure).draw()
+    (names,) = figure.legends
+    assert names.get_window_extent().x1 <= figure.bbox.x1
+    assert (names.get_window_extent().height < 60) == (settings == "")
 
 
 def test_every_seed_is_a_line_of_one_colour_and_named_once(tmp_path: Path) -> None:

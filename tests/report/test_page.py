@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.errors import DataError, StorageError
 from pipeline.report.page import build_report
-from tests.report.synthetic import loss_at, write_run
+from tests.report.synthetic import loss_at, write_extended, write_run
 
 ROOT = Path(__file__).parents[2]
 VOID = {"meta", "br"}
@@ -126,6 +126,20 @@ def test_three_seeds_take_the_warning_about_seeds_away(tmp_path: Path) -> None:
     assert "3 seeds each" in page.words
     assert "± one standard deviation over seeds" in page.words
     assert "Nothing but the position encoding and the seed differs" in page.words
+
+
+def test_an_extension_is_counted_as_a_test_and_repeats_no_training(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name) for name in ("rope", "alibi")]
+    write_extended(runs[0], "yarn", "scale=4", change=1.0)
+    html = build_report(runs, tmp_path / "out").read_text()
+    words = Page(html).words
+    assert "2 position encodings, 1 seed each and 1 test of them under an extension," in words
+    assert "Nothing but the position encoding differs between the runs." in words
+    assert words.count("Configuration of compare/rope-L128-s0") == 1
+    cost = html.partition("<h2>Cost</h2>")[2].partition("</section>")[0]
+    own, extended = re.findall(r"rope(?: [+] yarn scale=4)?</th>(.*?)</tr>", cost)
+    assert extended == own.replace("14.0 s", "–") != own
+    assert "under an extension has the parameters and the training of the encoding" in cost
 
 
 def test_whatever_else_differs_is_at_the_top(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import yaml
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
 from pipeline.report.collect import collect
-from tests.report.synthetic import write_rows, write_run
+from tests.report.synthetic import write_extended, write_rows, write_run
 
 
 def test_a_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
@@ -104,6 +104,26 @@ def test_a_metrics_row_without_a_key_is_named(tmp_path: Path, line: int, key: st
     path = folder / "metrics.jsonl"
     damage(path, line, **{key: ...})
     with pytest.raises(DataError, match=rf"metrics\.jsonl:\d+: has no `{key}`"):
+        collect([folder])
+
+
+def test_rows_of_an_extension_are_taken_for_those_of_no_other(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rope")
+    own = folder / "evaluation" / "rows.jsonl"
+    path = write_extended(folder, "yarn", "scale=4")
+    moved = path.parent.with_name("yarn-scale=8")
+    path.parent.rename(moved)
+    with pytest.raises(DataError, match=r"yarn-scale=8.*:1: .*'yarn scale=4' among those of 'yarn"):
+        collect([folder])
+    moved.rename(path.parent)
+    damage(path, 2, extension_settings="scale=2")
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: a row of extension 'yarn scale=2' among"):
+        collect([folder])
+    damage(path, 2, extension_settings=...)
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: has no `extension_settings`"):
+        collect([folder])
+    path.replace(own)
+    with pytest.raises(DataError, match="'yarn scale=4' among those of the trained encoding"):
         collect([folder])
 
 

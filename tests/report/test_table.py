@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.report.collect import Cell, Study, collect
 from pipeline.report.table import csv_table, shown, text_table
-from tests.report.synthetic import LENGTHS, loss_at, write_run
+from tests.report.synthetic import LENGTHS, loss_at, write_extended, write_run
 
 
 @pytest.fixture
@@ -54,6 +54,28 @@ def test_the_csv_has_every_cell_of_every_protocol(study: Study) -> None:
     assert (ended["defined"], ended["loss"]) == ("false", "")
     assert ended["reason"].startswith("not defined beyond 128: ")
     assert found["learned", "window control", "128"]["defined"] == "true"
+
+
+def test_an_extension_stands_under_its_encoding_and_says_what_it_is(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name) for name in ("rope", "alibi")]
+    before = text_table(collect(runs)).splitlines()
+    assert "EXTENSION" not in "".join(before)
+    write_extended(runs[0], "yarn", "scale=4", change=1.0)
+    study = collect(runs)
+    text = text_table(study)
+    names = [line.split("  ")[0] for line in text.splitlines() if "suffix loss" in line]
+    assert names == ["rope", "rope + yarn scale=4", "alibi"]
+    assert "ENCODING + EXTENSION: the trained encoding, changed when it is tested" in text
+    rows = list(csv.DictReader(io.StringIO(csv_table(study))))
+    losses = {
+        (row["encoding"], row["extension"]): float(row["loss"])
+        for row in rows
+        if (row["protocol"], row["length"]) == ("suffix", "512")
+    }
+    rope = loss_at("rope", 512, 0) or 0.0
+    assert losses["rope", "none"] == rope
+    assert losses["rope + yarn scale=4", "yarn scale=4"] == pytest.approx(rope + 1.0)
+    assert len(losses) == 3
 
 
 def test_several_seeds_say_so_in_the_csv(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Log-n: query i is multiplied by max(1, log_N(i + 1)), N the training length or a share of it, so
+that attention over more keys stays as peaked as it was over N.
+
+Su 2021, kexue.fm/archives/8823; at test time alone, with the 1 as the least, as in the code
+bojone/rerope. What is multiplied is q as its encoding leaves it, in every product with keys and
+with vectors that queries read by distance; biases, and vectors that keys read, stay as they are.
+"""
+
+import math
+from dataclasses import replace
+
+from torch import Tensor
+
+from pipeline.errors import ConfigError
+from pipeline.positions.base import Position, Site
+from pipeline.positions.extension import Extension, ExtensionFacts
+from pipeline.positions.scores import Pairwise, Scores
+
+
+class LogLengthExtension(Extension):
+    """Queries that grow with the logarithm of what they see."""
+
+    about = ExtensionFacts(
+        source="Su 2021, kexue.fm/archives/8823",
+        formula="q_i -> q_i max(1, log(i+1)/log(N)), N = length_share train_length",
+        fits="all encodings",
+        changes={"shift_invariant": False},
+        same_as_trained={"length_share": 1e9},
+    )
+
+    @classmethod
+    def refusal(cls, position: Position) -> str | None:
+        """Every encoding has products of queries and keys."""
+        return None
+
+    def configure(self, *, length_share: float = 1.0) -> None:  # type: ignore[override]
+        """The factor is 1 up to `length_share` of the training length."""
+        tokens = length_share * self.shape.train_length
+        if not 2.0 <= tokens < math.inf:
+            raise ConfigError(
+                f"extension.length_share={length_share}: {tokens} tokens of train_length="
+                f"{self.shape.train_length}; must give at least 2, to be the base of a logarithm "
+                "(the author: 1.0)"
+            )
+        self.unit_length = tokens
+
+    def scores(
+        self,
+        q: Tensor,
+        k: Tensor,
+        ids: Tensor,
+        site: Site,
+        window: int | None = None,
+        mask: Pairwise | None = None,
+        gates: Tensor | None = None,
+    ) -> Scores:
+        """Those of the trained encoding, its queries multiplied."""
+        found = super().scores(q, k, ids, site, window, mask, gates)
+        grown = (ids[:, site.tokens].double() + 1.0).log() / math.log(self.unit_length)
+        factor = grown.clamp(min=1.0).float()[:, None, :, None]
+        queries = found.queries
+        return replace(
+            found,
+            pairs=tuple((_times(own, factor), keys) for own, keys in found.pairs),
+            queries=None if queries is None else _times(queries, factor),
+            folded=None,
+        )
+
+
+def _times(q: Tensor, factor: Tensor) -> Tensor:
+    """q [B,h,S,E], factor [B or 1,1,S,1] fp32 -> their product in the precision of q."""
+    return (q.float() * factor).to(q.dtype)

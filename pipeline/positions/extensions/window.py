@@ -1,0 +1,49 @@
+"""Sliding window at test time: query i sees key j where i - j < w.
+
+Beltagy, Peters, Cohan 2020 (Longformer), arXiv 2004.05150, section 3.1, here without training: the
+baseline that whatever claims to read farther than it was trained has to beat. By default w is the
+training length, a `window_share` of 1.
+"""
+
+from torch import Tensor
+
+from pipeline.positions.base import Position, Site
+from pipeline.positions.extension import Extension, ExtensionFacts
+from pipeline.positions.facts import share_of
+from pipeline.positions.scores import Pairwise, Scores
+
+
+class WindowExtension(Extension):
+    """The last tokens only."""
+
+    about = ExtensionFacts(
+        source="Beltagy et al. 2020, arXiv 2004.05150",
+        formula="seen where i-j < w, w = window_share train_length",
+        fits="all encodings",
+        changes={},
+        same_as_trained={"window_share": 1e9},
+    )
+
+    @classmethod
+    def refusal(cls, position: Position) -> str | None:
+        """Every encoding can be seen through a window."""
+        return None
+
+    def configure(self, *, window_share: float = 1.0) -> None:  # type: ignore[override]
+        """`window_share` of the training length is w."""
+        length, usual = self.shape.train_length, "the training length: 1.0"
+        self.seen_tokens = share_of("extension.window_share", window_share, length, usual)
+
+    def scores(
+        self,
+        q: Tensor,
+        k: Tensor,
+        ids: Tensor,
+        site: Site,
+        window: int | None = None,
+        mask: Pairwise | None = None,
+        gates: Tensor | None = None,
+    ) -> Scores:
+        """Those of the trained encoding in a window, no wider than the one that was trained."""
+        own = self.seen_tokens if window is None else min(window, self.seen_tokens)
+        return super().scores(q, k, ids, site, own, mask, gates)

@@ -1,0 +1,1 @@
+"""How tokens get their position ids; one file each."""
