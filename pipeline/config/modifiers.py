@@ -38,14 +38,6 @@ def check_modifiers(config: Config) -> None:
         f"training ends after `trainer.max_steps` = {steps}, and must go on without the encoding",
         f"Use 1 to {steps - 1}, or null" if steps > 1 else "Use null, or train longer",
     )
-    extension = config.extension["name"]
-    _require(
-        model.drop_position_after is None or extension == "none",
-        "extension",
-        extension,
-        "`model.drop_position_after` left the trained model no encoding that it could change",
-        "Use none",
-    )
 
 
 def check_reach(config: Config) -> None:

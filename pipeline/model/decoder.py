@@ -56,7 +56,8 @@ class Decoder(nn.Module):
         check_position(config, self.position)
         self.bare_every, self.bare_after = model.no_position_every, model.drop_position_after
         drops = self.bare_after is not None
-        self.bare = Dropped(self.position) if drops else NoPosition(shape_of(config))
+        bare = Dropped(self.position) if drops else NoPosition(shape_of(config))
+        self.bare: Position = bare
         self.at_step(0)
 
     def at_step(self, step: int) -> None:

@@ -8,21 +8,23 @@ q_i <- f_i N(q_i + a_h)    k_j <- N'(k_j + b_h)    a, b learned with `qk_bias`, 
 | key       | q / scale              | k / |k| | q.k / |k|                            |
 | cosine    | lambda q / (|q| scale) | k / |k| | lambda cos(q, k), lambda = 4 ln(L/2) |
 
-f_i = 1, or by `score_scale`: ln n / ln L (log_n), s_h ln n (ssmax), s learned; n = max(i + 1, 2).
-All of it comes before the encoding, so that a bias which an encoding adds to scores is not scaled,
-and vectors that it multiplies q or k with are; one that takes more than products of them (a
-softplus, a gate) takes these q and k. `scale` is the encoding's own, mostly 1/sqrt(d).
+f_i = 1, or by `score_scale`: ln n / ln L (log_n; after cosine ln n / ln(L/2), so that lambda grows
+as 4 ln n), s_h ln n (ssmax), s learned; n = max(i + 1, 2), in a window of w > 1 tokens min(n, w),
+masks aside. All of it comes before the encoding, so that a bias which an encoding adds to scores is
+not scaled, and vectors that it multiplies q or k with are; one that takes more than products of
+them (a softplus, a gate) takes these q and k. `scale` is the encoding's own, mostly 1/sqrt(d).
 
 Query i sees i + 1 keys, whatever ids the tokens have. One key has all the weight under any score,
 so that n = 2 for i = 0 changes nothing in softmax; it keeps a factor of ln 1 = 0 from erasing the
-query where an encoding reads more from it. s starts at 1 / ln L, as log_n has it. lambda does
-not grow with i: cosine with log_n is the variant that does. b adds q_i.b to the whole row i, which
-softmax does not see: without an encoding and without `qk_norm` it gets no gradient; a does.
+query where an encoding reads more from it. s starts at 1 / ln L, as log_n has it. b adds q_i.b to
+the whole row i, which softmax does not see: without an encoding and without `qk_norm` it gets no
+gradient; a does.
 
 Biases with rope: Su 2023, kexue.fm/archives/9577. Key norm and cosine: Su 2023,
-kexue.fm/archives/9859; Henry et al. 2020, arXiv 2010.04245. log-n: Su, kexue.fm/archives/8823.
-ssmax: Nakanishi 2025, arXiv 2501.19399; the start of s is a choice made here. Layers without an
-encoding: Yang et al. 2025, arXiv 2501.18795. Dropping it: Gelberg et al. 2025, arXiv 2512.12167.
+kexue.fm/archives/9859 (Henry et al. 2020, arXiv 2010.04245, have a learned lambda). log-n: Su,
+kexue.fm/archives/8823. ssmax: Nakanishi 2025, arXiv 2501.19399; the start of s is a choice made
+here. Layers without an encoding: Yang et al. 2025, arXiv 2501.18795. Dropping it: Gelberg et al.
+2025, arXiv 2512.12167.
 
 Legend: B batch, A tokens this rank attends with, S whole sequence, h heads held by this rank of H,
 d head width, L train length.
@@ -53,7 +55,7 @@ class Modifiers(nn.Module):
         super().__init__()
         self.norm, self.score_scale = model.qk_norm, model.score_scale
         self.biased = model.qk_bias
-        self.train_length = train_length
+        self.train_length, self.window = train_length, model.attention_window
         if model.qk_bias:
             # flat, as the bias of a projection is, and like it without weight decay
             self.query_bias = nn.Parameter(torch.zeros(model.width))
@@ -97,9 +99,11 @@ class Modifiers(nn.Module):
     def _factors(self, site: Site, device: torch.device) -> Tensor:
         """f_i, [A,1] or [h,A,1] fp32."""
         tokens = torch.arange(site.length, device=device)[site.tokens]
-        logs = (tokens + 1).clamp(min=2).double().log()[:, None]
+        seen = (tokens + 1).clamp(max=self.window or site.length).clamp(min=2)
+        logs = seen.double().log()[:, None]
         if self.score_scale == "log_n":
-            return (logs / math.log(self.train_length)).float()
+            unit = self.train_length / (2 if self.norm == "cosine" else 1)
+            return (logs / math.log(unit)).float()
         return self.score_factor[site.held, None, None].float() * logs.float()
 
 

@@ -3,6 +3,7 @@ that queries and keys are made of.
 
 Veisi, Amirzadeh, Mansourian 2025, arXiv 2503.08067. softplus(z) = -log sigmoid(-z): FoX with w and
 b of the other sign. Both start the same in their authors' code, w ~ N(0, 0.02) and b = 0.
+That code does not divide by sqrt(d); it is kept here, so that encodings differ in the bias alone.
 """
 
 from torch import Tensor

@@ -17,7 +17,8 @@ class ExtensionFacts:
 
     `fits` says in words which encodings it changes. Facts of the extended encoding that are not the
     trained one's are given by name in `changes`, for example {"shift_invariant": False}.
-    `same_as_trained` are settings under which it changes nothing.
+    `same_as_trained` are settings under which it changes nothing. `counts_tokens`: it takes
+    position ids for places in the text, which they must then be.
     """
 
     source: str
@@ -25,6 +26,7 @@ class ExtensionFacts:
     fits: str
     changes: dict[str, Any]
     same_as_trained: dict[str, Any]
+    counts_tokens: bool = False
 
 
 class Extension(Position):

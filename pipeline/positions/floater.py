@@ -5,8 +5,9 @@ Liu, Yu, Dhillon, Hsieh 2020, arXiv 2003.09229: positions as the flow of a learn
 The paper's best form adds another p to the queries, keys and values of every block, which share h;
 this is its input form, one p for the model, the place where absolute encodings enter. The authors'
 0.01 of time is one token's; they take 5 steps of it and relu, here it is one step of the classical
-Runge-Kutta method of order 4, which has that order only where h is smooth. h starts as Xavier
-normal weights and zero biases, as theirs does.
+Runge-Kutta method of order 4, which has that order only where h is smooth. Their h has the width D
+inside and reads the time in both layers. It starts as Xavier normal weights and zero biases, as
+theirs does, and p(0) ~ N(0, 0.02).
 
 The solution is sequential in the position, a dozen small operations for each, and twice as many
 backwards. Every rank computes it up to its own last
@@ -54,7 +55,7 @@ class FloaterPosition(Position):
     def embed(self, x: Tensor, ids: Tensor, tokens: Tensor) -> Tensor:
         """x [B,T,D], ids [B,T] or [1,T] -> x + p(ids c)."""
         # on the meta device there are no values to look at
-        count = ids.shape[1] if ids.is_meta else int(ids.max()) + 1
+        count = ids.shape[1] if ids.is_meta else 1 + int(ids.max() if len(ids[0]) else 0)
         return x + self.trajectory(count)[ids].to(x.dtype)
 
     def trajectory(self, count: int) -> Tensor:

@@ -4,8 +4,9 @@ w_t (1 - 2t/d)^k (power), or w_t where w_t >= b, rho where a < w_t < b, and 0 wh
 
 Pal, Karkhanis, Roberts, Dooley, Sundararajan, Naidu 2023, arXiv 2308.10882. a, b and rho are given
 in whole turns over the train_length L, one of which is 2 pi / L radians per token, so that they
-keep their meaning at another length; the defaults are those of the authors' code, where what does
-not turn once in training becomes slower or stops. k = 0, or a = b = 0, is RoPE.
+keep their meaning at another length; the defaults are the proportions of the authors' code, where
+what does not turn once in training becomes slower or stops, and the k of their results. k = 0, or a
+= b = 0, is RoPE.
 """
 
 import math

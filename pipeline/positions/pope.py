@@ -4,7 +4,8 @@ c = 0 .. d - 1, with a phase p per head, layer and dimension, clamped to [-2 pi,
 
 Gopalakrishnan, Csordas, Schmidhuber, Mozer 2025, arXiv 2509.10534. Queries and keys are 2d wide,
 (m cos, m sin), and values d. The paper gives the score as a bare product; its 1/sqrt is taken with
-the d of the projections, not 2d, as in x-transformers and as everywhere here. p starts at 0.
+the d of the projections, not 2d, as in x-transformers and as everywhere here. p starts at 0, the
+upper end; a phase that a step takes beyond an end stays there, for the clamp has no gradient there.
 """
 
 import math

@@ -3,7 +3,9 @@
 Encodings are functions of position ids. These are 0, 1, 2, ... unless a scheme draws others in
 training, so that positions of long sequences are seen in short ones, or counts something else than
 tokens. Ids are made for whole sequences, before a sequence is shared among ranks, from a generator
-that (seed, step, place in the global batch) determine alone: every rank has the same ones.
+that (seed, step, place in the global batch) determine alone: every rank has the same ones. Whatever
+is measured in training lengths, as by encodings and extensions, stays so, also where larger ids
+were seen in training.
 
 Legend: B batch, T tokens held by this rank, S whole sequence, D model width.
 """

@@ -153,6 +153,11 @@ def build_ids(settings: Mapping[str, Any], position: Position, encoding: str) ->
     return scheme
 
 
+def extension_fits(kind: str, position: Position) -> bool:
+    """Whether an extension, by its name, fits an encoding."""
+    return extension_class(kind).refusal(position) is None
+
+
 def extended(position: Position, name: str, settings: Mapping[str, Any]) -> Position:
     """A trained encoding, called `name`, under the extension `settings["name"]`; "none" leaves it.
 

@@ -3,8 +3,8 @@ u, v [layers,H,d] of each layer's own.
 
 Yang, Dai, Yang, Carbonell, Salakhutdinov, Le 2019, arXiv 1906.08237: Transformer-XL's encoding, in
 the released models with untied biases (`untie_r`). Its code lists the sinusoids of the distances
-S .. -S, one more on either side than Transformer-XL's S - 1 .. 0, and its shift drops that many
-columns more: mixing the two would be off by one token, and by themselves both read R[i - j]. The
+from S down, one more at the far end than Transformer-XL's S - 1 .. 0, and its shift drops a column
+more: mixing the two would be off by one token, and by themselves both read R[i - j]. The
 encoding of segments, which says whether two tokens are of the same sentence of a pair, is for
 fine-tuning tasks, and the permutation of tokens is an objective: neither is here.
 """

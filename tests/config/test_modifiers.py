@@ -109,8 +109,3 @@ def test_a_test_of_a_trained_run_may_be_shorter_than_its_blocks() -> None:
     assert load(BASE, short, trains=False)
     with pytest.raises(ConfigError, match=r"model\.mask_tokens"):
         load(BASE, short)
-
-
-def test_what_training_dropped_cannot_be_extended() -> None:
-    with pytest.raises(ConfigError, match="`extension` = 'ntk' is not allowed: .*no encoding"):
-        load(BASE, ["model.drop_position_after=9", "extension=ntk"], trains=False)

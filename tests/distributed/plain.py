@@ -37,7 +37,7 @@ def train(config: Config) -> Plain:
         rows = step_indices(config.seed, step, config.trainer.batch_sequences, len(data))
         tokens = torch.from_numpy(data.tokens[rows, :-1])
         labels = torch.from_numpy(data.labels[rows])
-        ids = torch.arange(LENGTH).expand(len(rows), -1)
+        ids = torch.arange(LENGTH)[None]
         hidden = decoder.hidden(tokens, ids, Exchange())
         logits = F.linear(hidden, decoder.head.weight)
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)

@@ -133,9 +133,9 @@ class Skipping(OracleDecoder):
         super().__init__(*own)
         self.every, self.trained = every, self.name
 
-    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int, normed: Tensor) -> Tensor:
         self.name = "none" if (layer + 1) % self.every == 0 else self.trained
-        mixed = super()._attention(q, k, v, layer)
+        mixed = super()._attention(q, k, v, layer, normed)
         self.name = self.trained
         return mixed
 

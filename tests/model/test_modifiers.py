@@ -29,6 +29,8 @@ MODIFIERS: list[dict[str, Any]] = [
     {"qk_norm": "key"},
     {"qk_norm": "cosine"},
     {"qk_bias": True},
+    {"qk_norm": "cosine", "score_scale": "log_n"},
+    {"score_scale": "log_n", "attention_window": 7},
     BLOCKWISE,
     SHIFTED,
     {"qk_norm": "key", "score_scale": "log_n", **SHIFTED},

@@ -1,23 +1,27 @@
 """The whole decoder in fp64 from its weights, dense and plain; nothing of the project is used.
 
 x = sqrt(D) E[token] (+ position); per block x += attention(norm x), x += SwiGLU(norm x); nats =
--log softmax(W norm x)[next]. Attention per encoding is `oracles.attention` with its score, written
-as a matrix: products of q and k with the turns and tables of the encoding, and biases from the
-scalar oracles.
+-log softmax(W norm x)[next]. Attention per encoding is `oracles.attention` with its score; of those
+that are tested at length, written as a matrix: products of q and k with the turns and tables of the
+encoding, and biases from the scalar oracles.
 """
 
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests.oracles import positions as oracle
+from tests.oracles.attention import attention
 from tests.oracles.encoding import Encoding
 
 Weights = Mapping[str, Tensor]
+# what is not here, and has a score, is done in loops
+AS_PRODUCTS = ("rope", "rerope", "shaw", "transformer_xl")
 CONTENT_FREE = ("alibi", "t5", "kerple", "sandwich", "fire")
 
 
@@ -103,9 +107,19 @@ class OracleDecoder:
         logits = _norm(x, self.w["norm.gain"]) @ self.w.get("head.weight", table).T
         return torch.logsumexp(logits, -1) - logits[torch.arange(len(labels)), labels]
 
-    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-        """q, k, v [H,S,d] -> [H,S,d]."""
+    def _gates(self, normed: Tensor, layer: int) -> Tensor | None:
+        """normed [S,D] -> w_h . x + b_h [H,S], of the encodings that have gates."""
+        own = self.encodings[layer].parameters
+        if self.name not in ("fox", "cable"):
+            return None
+        return own["w"][layer] @ normed.T + own["b"][layer][:, None]
+
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int, normed: Tensor) -> Tensor:
+        """q, k, v [H,S,d], normed [S,D] -> [H,S,d]."""
         length, own = q.shape[1], self.encodings[layer]
+        if self.name in oracle.SCORES and self.name not in (*AS_PRODUCTS, *CONTENT_FREE):
+            score = oracle.SCORES[self.name](replace(own, gates=self._gates(normed, layer)))
+            return attention(q[None], k[None], v[None], score)[0]
         if layer not in self.biases or self.biases[layer].shape[1] < length:
             self.biases[layer] = _bias(self.name, own, length)
         scores = _products(self.name, own, q, k) / math.sqrt(q.shape[-1])
@@ -122,10 +136,11 @@ class OracleDecoder:
     def _block(self, x: Tensor, layer: int) -> Tensor:
         (length, width), at = x.shape, f"blocks.{layer}."
         d = width // self.heads
-        projected = _norm(x, self.w[at + "attention.gain"]) @ self.w[at + "attention.qkv"].T
+        normed = _norm(x, self.w[at + "attention.gain"])
+        projected = normed @ self.w[at + "attention.qkv"].T
         # head after head, and q, k, v within each
         q, k, v = projected.view(length, self.heads, 3, d).permute(2, 1, 0, 3)
-        mixed = self._attention(q, k, v, layer)
+        mixed = self._attention(q, k, v, layer, normed)
         x = x + mixed.transpose(0, 1).reshape(length, width) @ self.w[at + "attention.out"].T
         gate, up = (_norm(x, self.w[at + "mlp.gain"]) @ self.w[at + "mlp.gate_up"].T).chunk(2, -1)
         return x + (gate * torch.sigmoid(gate) * up) @ self.w[at + "mlp.out"].T

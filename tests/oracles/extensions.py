@@ -66,8 +66,7 @@ def blockwise_seen(own: Encoding, i: int, j: int) -> bool:
 
 def window_seen(own: Encoding, i: int, j: int) -> bool:
     """The last w tokens."""
-    tokens = own.settings["tokens"]
-    return j > i - (own.train_length if tokens is None else tokens)
+    return j > i - _share(own, "window_share")
 
 
 def log_n(own: Encoding, i: int, length: int) -> float:

@@ -28,8 +28,8 @@ class Modified:
 
     def factor(self, head: int, i: int) -> Tensor | float:
         """What the products of query i, counted from 0, are multiplied with."""
-        visible = max(i + 1, 2)
-        if self.score_scale == "log_n":
+        visible = max(min(i + 1, self.window or i + 1), 2)
+        if self.score_scale == "log_n" and self.qk_norm != "cosine":
             return math.log(visible, self.train_length)
         if self.score_scale == "ssmax":
             assert self.score_factor is not None
@@ -62,7 +62,10 @@ class Modified:
                 k = k / k.pow(2).sum().sqrt()
                 q = q * math.sqrt(len(q))
             if self.qk_norm == "cosine":
-                strength = 4.0 * math.log(self.train_length / 2.0)
+                # the post's two choices: half the training length, or as many as are seen
+                grows = self.score_scale == "log_n"
+                seen = max(min(i + 1, self.window or i + 1), 2) if grows else self.train_length / 2
+                strength = 4.0 * math.log(seen)
                 q = q * strength / (q / math.sqrt(len(q))).pow(2).sum().sqrt()
             return score(q * self.factor(head, i), k, head, i, j)
 

@@ -21,7 +21,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("rope", {"layout": "halves"}),
     ("partial_rope", {"form": "partial"}),
     ("giraffe", {"basis": "truncated"}),
-    ("dape", {"base": "alibi"}),
     ("cope", {"positions": 6}),
     ("deberta", {"form": "paper"}),
 ]

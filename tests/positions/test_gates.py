@@ -118,7 +118,7 @@ class GatedOracle(OracleDecoder):
         self.logs = -torch.log(1.0 + torch.exp(-sign * logits)).T
         return super()._block(x, layer)
 
-    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, layer: int, normed: Tensor) -> Tensor:
         """q, k, v [H,S,d] -> [H,S,d]."""
         length = q.shape[1]
         between = torch.stack(

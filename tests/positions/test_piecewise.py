@@ -179,7 +179,7 @@ LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("lm_infinite", tokens("window_share", 56), tokens("window_share", 55)),
     ("blockwise", tokens("block_share", 29), tokens("block_share", 28)),
-    ("window", {"tokens": 57}, {"tokens": 56}),
+    ("window", tokens("window_share", 57), tokens("window_share", 56)),
     ("log_n", tokens("length_share", 57), tokens("length_share", 50)),
     ("temperature", {"coefficient": 0.0}, {"coefficient": 0.01}),
 ]

@@ -21,6 +21,7 @@ class BlockwiseExtension(Extension):
         formula="seen where floor(i/B) - floor(j/B) <= 1, B = block_share train_length",
         fits="all encodings without a mask",
         changes={"attention_paths": ("tile",), "shift_invariant": False},
+        counts_tokens=True,
         same_as_trained={"block_share": 1e9},
     )
 

@@ -6,7 +6,8 @@ min(s + i mod s, c - 1)   for keys of the chunk before
 c - 1                     for keys farther back
 
 An et al. 2024, arXiv 2402.17463, sections 3.1 to 3.3. c = 3L/4 and s = 5L/8 are the proportions of
-the code HKUNLP/ChunkLlama, which stops at c where the paper, and this, stops at c - 1. Keys of the
+one version of the code HKUNLP/ChunkLlama, whose others have s = 11L/16; it stops at c where the
+paper, and this, stops at c - 1. Keys of the
 chunk before are met at i - j up to a distance of c - s at least.
 """
 

@@ -24,6 +24,7 @@ class LmInfiniteExtension(RectifiedExtension):
         "w = window_share train_length",
         fits="rotary encodings without a mask",
         changes={"attention_paths": ("tile",), "shift_invariant": False},
+        counts_tokens=True,
         same_as_trained={"window_share": 1e9},
     )
 

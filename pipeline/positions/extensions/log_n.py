@@ -1,5 +1,6 @@
-"""Log-n: query i is multiplied by max(1, log_N(i + 1)), N the training length or a share of it, so
-that attention over more keys stays as peaked as it was over N.
+"""Log-n: query i is multiplied by max(1, log_N n), n = i + 1 the keys it sees, or those of the
+window, N the training length or a share of it, so that attention over more keys stays as peaked as
+it was over N.
 
 Su 2021, kexue.fm/archives/8823; at test time alone, with the 1 as the least, as in the code
 bojone/rerope. What is multiplied is q as its encoding leaves it, in every product with keys and
@@ -15,6 +16,7 @@ from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import Extension, ExtensionFacts
 from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.tupe import TupePosition
 
 
 class LogLengthExtension(Extension):
@@ -22,15 +24,19 @@ class LogLengthExtension(Extension):
 
     about = ExtensionFacts(
         source="Su 2021, kexue.fm/archives/8823",
-        formula="q_i -> q_i max(1, log(i+1)/log(N)), N = length_share train_length",
-        fits="all encodings",
+        formula="q_i -> q_i max(1, log(n)/log(N)), n = min(i+1, window), "
+        "N = length_share train_length",
+        fits="all encodings but tupe",
         changes={"shift_invariant": False},
+        counts_tokens=True,
         same_as_trained={"length_share": 1e9},
     )
 
     @classmethod
     def refusal(cls, position: Position) -> str | None:
-        """Every encoding has products of queries and keys."""
+        """Every encoding has products of queries and keys; of one, biases are in them."""
+        if isinstance(position, TupePosition):
+            return "what positions add is part of its queries, and would be multiplied too"
         return None
 
     def configure(self, *, length_share: float = 1.0) -> None:  # type: ignore[override]
@@ -56,7 +62,8 @@ class LogLengthExtension(Extension):
     ) -> Scores:
         """Those of the trained encoding, its queries multiplied."""
         found = super().scores(q, k, ids, site, window, mask, gates)
-        grown = (ids[:, site.tokens].double() + 1.0).log() / math.log(self.unit_length)
+        seen = (ids[:, site.tokens].double() + 1.0).clamp(max=window or math.inf)
+        grown = seen.log() / math.log(self.unit_length)
         factor = grown.clamp(min=1.0).float()[:, None, :, None]
         queries = found.queries
         return replace(

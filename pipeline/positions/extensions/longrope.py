@@ -1,8 +1,8 @@
 """LongRoPE: pair t of a token at i turns by i w_t / f_t, or by i w_t while i < n; q and k are
-multiplied each by sqrt(1 + ln s / ln L), s = scale = L'/L, with a factor f_t for each of the
-d/2 pairs and the first n tokens, `unscaled_tokens`, as they were.
+multiplied each by sqrt(1 + ln s / ln L) as in Microsoft's code, s = scale = L'/L, with a factor f_t
+for each of the d/2 pairs and the first n tokens, `unscaled_tokens`, as they were.
 
-Ding, Zhang, Zhang, Xu, Shang, Xu, Yang, Yang 2024, arXiv 2402.13753, section 3. The paper finds f
+Ding, Zhang, Zhang, Xu, Shang, Xu, Yang, Yang 2024, arXiv 2402.13753. The paper finds f
 and n (0 to 256) by an evolutionary search over the trained model; found elsewhere, they are given
 here as they are. f_t = s and n = 0 are position interpolation. Between the first n tokens and the
 rest an angle is no longer a distance, so shifts are seen. One list serves all lengths: the shorter

@@ -1,8 +1,9 @@
 """Self-Extend: distances of a trained rotary encoding are those of groups of G tokens from a window
 on: i - j -> floor(i/G) - floor(j/G) + W - floor(W/G) where i - j >= W.
 
-Jin et al. 2024, arXiv 2401.01325; the authors take G = 4 .. 16 and windows of 512 and
-1024 of 4096 tokens. The trained distances suffice for about (L - W) G + W tokens.
+Jin et al. 2024, arXiv 2401.01325; the authors take G = 4 .. 16 and windows of 512 and 1024 of 4096
+tokens, and in one place of their code W/G where the paper has its floor. The trained distances
+suffice for about (L - W) G + W tokens.
 """
 
 from torch import Tensor

@@ -1,11 +1,12 @@
-"""YaRN: (1 - g_t) w_t / s + g_t w_t, and q and k multiplied each by 0.1 ln s + 1, so scores by its
-square; s = scale = L'/L. In the code, g_t falls from 1 to 0 linearly in t between the pairs
-floor(c(beta)) and ceil(c(alpha)), c(r) = d ln(L / (2 pi r)) / (2 ln base); in the paper, g_t is
-NTK-by-parts' ramp in the turns of pair t.
+"""YaRN: (1 - g_t) w_t / s + g_t w_t, and what turns of q and k multiplied each by 0.1 ln s + 1, so
+products by its square; s = scale = L'/L. In the code, g_t falls from 1 to 0 linearly in t between
+the pairs floor(c(beta)) and ceil(c(alpha)), c(r) = d ln(L / (2 pi r)) / (2 ln base); in the paper,
+g_t is NTK-by-parts' ramp in the turns of pair t.
 
 Peng, Quesnelle, Fan, Shippole 2023, arXiv 2309.00071, sections 3.2 and 3.4. The two ramps meet only
 at their ends: between them speeds differ, by up to 2.3 times at s = 8 and by more beyond. What
-others call yarn is mostly the code.
+others call yarn is mostly the code. Its pairs are those of a spectrum base^(-2t/d): of giraffe,
+which has another, the paper's form alone counts the turns.
 """
 
 import math

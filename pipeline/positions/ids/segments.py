@@ -1,7 +1,7 @@
 """BiPE: the input of a token gets a learned vector P[m], m its place in its segment; the encoding
 sees id(t) = n, the number of its segment. A segment ends with a token that ends in a separator.
 
-He, Feng, Luo, Yang, Zhang, He, Wang et al. 2024, arXiv 2401.16421, section 3: full stops and line
+Zhenyu He, Feng, Luo, Yang, Di He, Xu, Zhang, Yang, Wang 2024, arXiv 2401.16421: full stops and line
 breaks end a segment, and belong to it. P [places, D] ~ N(0, 0.02); places beyond the last share it,
 as in the authors' code. The same in training and test. n and m count from the start of the
 sequence: a token's number does not depend on those after it.
