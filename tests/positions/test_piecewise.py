@@ -2,6 +2,7 @@
 against their papers in slow loops, and in the limits where they are the trained encoding."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -201,6 +202,15 @@ def test_up_to_the_training_length_nothing_changes(kind: str, length: int) -> No
     q, k, _ = random_qkv(length)
     one, other = (dense_scores(scores_of(p, q, k)) for p in (build("rope"), extended("rope", kind)))
     assert torch.equal(one, other)
+
+
+def test_log_n_counts_no_more_than_a_window_shows() -> None:
+    """Beyond 30 tokens the factor is that of 30, 24 being the training length."""
+    q, k, _ = random_qkv(LENGTH)
+    position, trained = extended("rope", "log_n"), build("rope")
+    found = scores_of(position, q, k, window=30).pairs[0][0] / scores_of(trained, q, k).pairs[0][0]
+    seen = (torch.arange(LENGTH) + 1.0).clamp(24, 30)
+    assert (found - (seen.log() / math.log(24))[:, None]).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5])

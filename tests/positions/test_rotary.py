@@ -253,3 +253,17 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 def test_an_odd_head_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"model.width / model.heads = 5: .* must be even"):
         registry.build({"name": name}, replace(SHAPE, width=20))
+
+
+@pytest.mark.parametrize("name", ["rope", "partial_rope", "xpos", "giraffe", "pope"])
+def test_a_stripe_of_tokens_is_rotated_as_in_the_whole(name: str) -> None:
+    """Whichever tokens a rank holds; xPos has one centre for all."""
+    position = build(name)
+    q, k, _ = random_qkv(23)
+    ids, site = torch.arange(23)[None], Site(LAYER, range(4), 23)
+    whole = position("rotate", q, k, ids, site)
+    for stripe in (slice(1, None, 2), slice(0, 5), slice(17, 23)):
+        own = replace(site, tokens=stripe)
+        part = position("rotate", q[:, :, stripe], k[:, :, stripe], ids[:, stripe], own)
+        for of_part, of_whole in zip(part, whole, strict=True):
+            assert (of_part - of_whole[:, :, stripe]).abs().max() < 1e-6
