@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.bench.rivals import check_rivals, encodings
 from pipeline.config.compose import load
 from pipeline.config.groups import configs_folder
-from pipeline.config.schema import Config
+from pipeline.config.schema import Config, ModelConfig
 from pipeline.errors import ConfigError
 
 MEASURES = ("attention", "step")
@@ -16,6 +16,14 @@ MEASURES = ("attention", "step")
 READ = (
     "model", "model.", "position.", "data.vocab", "seed", "runs", "trainer.threads",
     "trainer.precision", "trainer.accelerator",
+)  # fmt: skip
+
+
+# settings of `model` that rivals do not have, and those that only a whole block has
+OURS = ("activation_checkpointing", "tiled_mlp", "attention_window")
+OF_BLOCKS = (
+    "score_scale", "qk_norm", "qk_bias", "attention_mask", "no_position_every",
+    "drop_position_after",
 )  # fmt: skip
 
 
@@ -98,6 +106,8 @@ def read_options(
     if repeats < 1:
         raise ConfigError(f"--repeats={repeats} is not allowed: it takes 1 or more rounds")
     options = Options(configs, numbers, measures, rivals, repeats, Path())
+    if "attention" in measures:
+        _refuse_settings(options, OF_BLOCKS, "attention is measured by itself, without it")
     if rivals:
         _check_against(options)
     out = out or Path(options.config.runs) / "bench" / time.strftime("%Y%m%d-%H%M%S")
@@ -124,17 +134,9 @@ def _config(position: str, overrides: Sequence[str], longest: int) -> Config:
 def _check_against(options: Options) -> None:
     if "step" not in options.measures:
         raise ConfigError("--against compares whole steps: add step to --measure")
-    model = options.config.model
-    for key, value in (
-        ("activation_checkpointing", model.activation_checkpointing),
-        ("tiled_mlp", model.tiled_mlp),
-        ("attention_window", model.attention_window),
-    ):
-        if value:
-            raise ConfigError(
-                f"`model.{key}` = {value} is not allowed with --against: the rivals are measured "
-                "without it. Leave out one of the two"
-            )
+    _refuse_settings(
+        options, (*OURS, *OF_BLOCKS), "the rivals of --against are measured without it"
+    )
     for rival in options.against:
         if not set(encodings(rival)) & set(options.configs):
             raise ConfigError(
@@ -142,6 +144,20 @@ def _check_against(options: Options) -> None:
                 f"--positions={','.join(options.configs)} names none of them; add one"
             )
     check_rivals(options.against)
+
+
+def _refuse_settings(options: Options, keys: Sequence[str], reason: str) -> None:
+    """Refuse settings of the model that are not what they are by default.
+
+    Raises:
+        ConfigError: one of `keys` is not.
+    """
+    for key in keys:
+        value = getattr(options.config.model, key)
+        if value != getattr(ModelConfig(), key):
+            raise ConfigError(
+                f"`model.{key}` = {value} is not allowed here: {reason}. Leave out one of the two"
+            )
 
 
 def _list(option: str, text: str) -> list[str]:

@@ -38,10 +38,13 @@ def _read(*overrides: str, **options: Any) -> Options:
         (
             ["model.activation_checkpointing=true"],
             {"against": "hf"},
-            "`model.activation_checkpointing` = True is not allowed with --against",
+            "`model.activation_checkpointing` = True is not allowed here: the rivals of --against",
         ),
         (["model.attention_window=16"], {"against": "hf"}, "`model.attention_window` = 16"),
         (["model.tiled_mlp=true"], {"against": "hf"}, "`model.tiled_mlp` = True"),
+        (["model.qk_norm=key"], {"against": "hf"}, "`model.qk_norm` = key"),
+        (["model.qk_bias=true"], {"measure": "step", "against": "hf"}, "`model.qk_bias` = True"),
+        (["model.qk_bias=true"], {}, "`model.qk_bias` = True is not allowed here: attention is"),
         (["optimizer.gradient_clip=5"], {}, "`optimizer.gradient_clip` has no effect on a bench"),
     ],
 )
