@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +174,13 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _positions(arguments: argparse.Namespace) -> int:
+    from pipeline.model.modifier_facts import MODIFIERS
     from pipeline.positions import registry
 
     every = [registry.facts_of(name) for name in registry.names()]
     every += [registry.facts_of_extension(name) for name in registry.extension_names()]
     every += [registry.facts_of_ids(name) for name in registry.ids_names()]
+    every += [{"name": one.name, "kind": "modifier", **asdict(one)} for one in MODIFIERS]
     try:
         for facts in every:
             print(json.dumps(facts) if arguments.json else _in_words(facts))

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.launch.cli import main
 from pipeline.launch.tables import find_runs
+from pipeline.model.modifier_facts import MODIFIERS
 from pipeline.positions import registry
 from tests.distributed.ranks import ROOT
 
@@ -29,10 +30,11 @@ def test_positions_lists_every_encoding(capsys: pytest.CaptureFixture[str]) -> N
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     names = {
         kind: [one["name"] for one in facts if one["kind"] == kind]
-        for kind in ("encoding", "extension", "position ids")
+        for kind in ("encoding", "extension", "position ids", "modifier")
     }
     assert list(names.values()) == [
         registry.names(), registry.extension_names(), registry.ids_names(),
+        [modifier.name for modifier in MODIFIERS],
     ]  # fmt: skip
     assert [one["kind"] for one in facts] == [kind for kind in names for _ in names[kind]]
     assert {"none", "learned", "sinusoidal", "rope", "alibi", "t5", "fire"} <= set(registry.names())
