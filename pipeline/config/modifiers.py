@@ -55,7 +55,7 @@ def check_reach(config: Config) -> None:
             "model.mask_tokens",
             model.mask_tokens,
             f"a group would hold the whole training sequence, `train_length` = {own}",
-            f"Use at most {own - 1}",
+            f"Use at most {(own - 1) // 2 * 2}",
         )
         return
     longest = max(own, *config.eval_lengths)

@@ -1,5 +1,7 @@
 """A trained decoder under an extension: what is tested, and how attention computes it."""
 
+import torch
+
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.model.decoder import Decoder
@@ -26,6 +28,16 @@ def extend_decoder(decoder: Decoder, config: Config) -> None:
             f"extension={kind} does not fit position_ids={config.position_ids['name']}: it counts "
             "tokens by their position ids, and these number something else"
         )
+    if registry.extension_class(kind).has("allowed") and config.model.attention_mask != "none":
+        raise ConfigError(
+            f"extension={kind} does not fit model.attention_mask={config.model.attention_mask}: "
+            "the trained model has a mask of its own"
+        )
+    if decoder.dropped and not registry.extension_fits(kind, decoder.bare):
+        raise ConfigError(
+            f"extension={kind} does not fit a model whose training dropped its encoding, "
+            f"position={config.position['name']}: there is none left that it could change"
+        )
     if not decoder.dropped:
         decoder.position = registry.extended(decoder.position, config.position["name"], settings)
     some_bare = decoder.bare_every is not None
@@ -33,13 +45,17 @@ def extend_decoder(decoder: Decoder, config: Config) -> None:
         decoder.bare = registry.extended(decoder.bare, "none", settings)
 
 
-def tested_path(config: Config, decoder: Decoder, device: str, length: int) -> str:
-    """The path by which sequences of `length` tokens are tested on a device type (`cpu`, `cuda`).
+def tested_path(config: Config, device: str, length: int) -> str:
+    """The path by which sequences of `length` tokens are tested on a device type (`cpu`, `cuda`),
+    found without computing anything.
 
     Raises:
         ConfigError: the configured path does not serve the encoding at this length.
     """
     if config.extension["name"] == registry.NO_EXTENSION:
         return attention_path(config, device, length)
+    with torch.device("meta"):
+        decoder = Decoder(config)
+        extend_decoder(decoder, config)
     used = decoder.bare if decoder.dropped else decoder.position
     return path_of(config, used, device, length)

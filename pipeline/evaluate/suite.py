@@ -85,8 +85,11 @@ def _row(
         "seed": config.seed,
         "train_length": config.train_length,
     }
-    if nats is None:
+    if nats is not None and not np.isfinite(nats).all():
+        row["defined"], row["reason"] = False, "its loss is not a finite number at this length"
+    if not row["defined"]:
         return row
+    assert nats is not None
     means = _document_means(step.windows, nats)
     loss, size = float(nats.sum() / len(nats)), _scored_bytes(step.windows, documents)
     row["loss"], row["scored_tokens"] = loss, len(nats)
@@ -104,7 +107,8 @@ def measure(config: Config, scorer: Scorer, step: Step) -> tuple[Row, Nats | Non
     except ConfigError as error:
         return _row(config, step, scorer.precision, None, reason=str(error)), None
     nats = scorer.score(step.windows, step.documents.tokens)
-    return _row(config, step, scorer.precision, nats), nats
+    row = _row(config, step, scorer.precision, nats)
+    return row, nats if row["defined"] else None
 
 
 def unmeasured_rows(config: Config, documents: Documents) -> list[Row]:

@@ -43,7 +43,7 @@ def check_model(config: Config) -> tuple[int, int]:
         decoder.check_length(config.train_length)
     for length in {config.train_length, *config.eval_lengths}:
         if length <= (decoder.position.max_length or length):
-            tested_path(config, decoder, device_type(config), length)
+            tested_path(config, device_type(config), length)
     with torch.device("meta"):
         tokens = torch.zeros(1, min(2, config.train_length), dtype=torch.int64)
         decoder(tokens, tokens, torch.arange(tokens.shape[1])[None])
@@ -159,6 +159,7 @@ def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
 
     Raises:
         DataError: a corpus cannot be read, or is too small for the lengths asked for.
+        ConfigError: position ids depend on text that no token of the vocabulary has.
     """
     prepared: dict[str, Prepared] = {}
     for config in runs:
@@ -167,6 +168,8 @@ def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
             prepared[key] = prepare(config.data)
         data = prepared[key]
         Sequences(data.split("train"), config.train_length)
+        with torch.device("meta"):
+            Decoder(config).position_ids.read_vocabulary(data.tokenizer.pieces)
         _check_documents(config, data, config.evaluate.split, config.evaluate.documents)
         if config.trainer.evaluate_every:
             _check_documents(config, data, "validation", config.evaluate.short_documents)

@@ -114,7 +114,7 @@ def evaluate(
     for row, nats in run_suite(config, scorer, documents):
         path = None
         if row["defined"]:
-            path = tested_path(as_tested(config), decoder, device.type, row["length"])
+            path = tested_path(as_tested(config), device.type, row["length"])
         rows.append({**row, **trained, "attention_path": path})
         mirror(rows[-1])
         if nats is not None:

@@ -33,10 +33,10 @@ class CopePosition(Position):
 
     def __init__(self, shape: Shape, *, positions: int = 64) -> None:
         super().__init__(shape)
-        if positions < 2:
+        if not 2 <= positions <= 2**20:
             raise ConfigError(
-                f"position.positions={positions}: must be 2 or more (64 is usual); with fewer all "
-                "keys have the same position"
+                f"position.positions={positions}: must be 2 to {2**20} (64 is usual); with fewer "
+                "all keys have the same position"
             )
         self.table = nn.Parameter(torch.zeros(shape.layers, positions, shape.head_width))
 

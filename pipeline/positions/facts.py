@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import ConfigError
 
+MOST_TOKENS = 2**40
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -75,9 +77,9 @@ def share_of(key: str, share: float, train_length: int, usual: str) -> int:
         ConfigError: it is less than a token, or no number.
     """
     tokens = round(share * train_length) if math.isfinite(share) else 0
-    if tokens < 1:
+    if not 1 <= tokens <= MOST_TOKENS:
         raise ConfigError(
-            f"{key}={share}: {tokens} tokens of train_length={train_length}; must give at least 1 "
-            f"({usual})"
+            f"{key}={share}: {tokens} tokens of train_length={train_length}; must give 1 to "
+            f"{MOST_TOKENS} ({usual})"
         )
     return tokens

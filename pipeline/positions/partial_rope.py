@@ -41,6 +41,11 @@ class PartialRotaryPosition(RotaryPosition):
     ) -> None:
         if form not in FORMS:
             raise ConfigError(f"position.form={form!r}: must be one of {', '.join(FORMS)}")
+        if 0.0 < share <= 1.0 and share * shape.head_width < 2.0 - 1e-9:
+            raise ConfigError(
+                f"position.share={share}: turns no pair of the {shape.head_width} dimensions of a "
+                f"head; use at least {2.0 / shape.head_width:.3g}, or 0, which is no encoding"
+            )
         if not 0.0 <= share <= 1.0:
             raise ConfigError(
                 f"position.share={share}: must be 0 (nothing turns) to 1 (rope); the paper: 0.75"

@@ -93,8 +93,8 @@ def check_base(group: str, base: float) -> None:
     Raises:
         ConfigError: `base` is not a number above 1.
     """
-    if not 1.0 < base < float("inf"):
-        raise ConfigError(f"{group}.base={base}: must be above 1; the paper uses 10000")
+    if not 1.0 < base <= 1e15:
+        raise ConfigError(f"{group}.base={base}: must be above 1, at most 1e15; the paper: 10000")
 
 
 def check_scale(key: str, scale: float) -> None:
@@ -103,10 +103,10 @@ def check_scale(key: str, scale: float) -> None:
     Raises:
         ConfigError: `scale` is not a number of at least 1.
     """
-    if not 1.0 <= scale < float("inf"):
+    if not 1.0 <= scale <= 1e6:
         raise ConfigError(
-            f"extension.{key}={scale}: must be at least 1, the length to reach over train_length; "
-            "1 changes nothing"
+            f"extension.{key}={scale}: must be 1 to 1e6, the length to reach over train_length; 1 "
+            "changes nothing"
         )
 
 

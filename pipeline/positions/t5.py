@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Facts, Position, Shape, Site
 
+MOST_DISTANCE = 2**20
+
 
 def bucket_edges(buckets: int, max_distance: int) -> list[int]:
     """The first distance of each bucket after the exact ones, by integer arithmetic.
@@ -45,9 +47,10 @@ class T5Position(Position):
         super().__init__(shape)
         if buckets < 2 or buckets % 2:
             raise ConfigError(f"position.buckets={buckets}: must be even and at least 2 (T5: 32)")
-        if max_distance <= buckets // 2:
+        if not buckets // 2 < max_distance <= MOST_DISTANCE:
             raise ConfigError(
                 f"position.max_distance={max_distance}: must be above buckets/2 = {buckets // 2} "
+                f"and at most {MOST_DISTANCE} "
                 "(T5: 128)"
             )
         self.buckets, self.edges = buckets, bucket_edges(buckets, max_distance)

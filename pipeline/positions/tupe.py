@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Facts, Position, Shape, Site
 from pipeline.positions.scores import Pairwise, Scores
-from pipeline.positions.t5 import bucket_edges
+from pipeline.positions.t5 import MOST_DISTANCE, bucket_edges
 
 BUCKETS, MAX_DISTANCE = 32, 128
 # torch leaves its fused kernel at other widths
@@ -152,10 +152,10 @@ def _check(relative: bool, buckets: int, max_distance: int) -> None:
             f"{chosen}: no effect without position.relative=true; set that, or leave "
             f"them at {BUCKETS} and {MAX_DISTANCE}"
         )
-    if buckets < 2 or buckets % 2 or max_distance <= buckets // 2:
+    if buckets < 2 or buckets % 2 or not buckets // 2 < max_distance <= MOST_DISTANCE:
         raise ConfigError(
             f"{chosen}: buckets must be even and at least 2, and max_distance above "
-            f"half of them (the authors: {BUCKETS} and {MAX_DISTANCE})"
+            f"half of them and at most {MOST_DISTANCE} (the authors: {BUCKETS} and {MAX_DISTANCE})"
         )
 
 

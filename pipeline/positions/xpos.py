@@ -50,6 +50,12 @@ class ExtrapolatablePosition(RotaryPosition):
             if not 0.0 < value < math.inf:
                 raise ConfigError(f"position.{key}={value}: must be above 0 (the authors: {usual})")
         self.gamma, self.scale_base = gamma, scale_base
+        if self.max_length < shape.train_length:
+            raise ConfigError(
+                f"position.scale_base={scale_base}, position.gamma={gamma}: they let scores fade "
+                f"so fast that fp32 holds sequences of {self.max_length} tokens only, fewer than "
+                f"train_length={shape.train_length}; raise either"
+            )
 
     @property
     def max_length(self) -> int:

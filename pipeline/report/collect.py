@@ -8,15 +8,22 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.groups import is_name, named_group
 from pipeline.config.label import shown
+from pipeline.config.schema import Config
 from pipeline.errors import DataError
 from pipeline.report.comparable import check_comparable, differing, flat_settings
 from pipeline.report.reading import Run, read_extended, read_run
+
+# what changes what an encoding is, beside its own settings
+CHANGING = (
+    "position_ids.", "model.attention_window", "model.attention_mask", "model.mask_tokens",
+    "model.score_scale", "model.qk_", "model.no_position_every", "model.drop_position_after",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,11 +211,18 @@ def _varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The encoding's name, with the keys that tell it from other runs of the same encoding."""
+    """The encoding's name, with the keys that tell it from other runs of the same encoding, and
+    with what not all runs have and other than by default: ids and modifiers change an encoding."""
     name = str(run.config["position"]["name"])
     same = [other for other in runs if other.config["position"]["name"] == name]
-    flat = flat_settings(run.config)
-    extra = [f"{_last(key)} {shown(flat[key])}" for key in differing(same) if key in flat]
+    flat, usual = flat_settings(run.config), flat_settings(asdict(Config()))
+    keys = dict.fromkeys(differing(same))
+    keys |= dict.fromkeys(
+        key
+        for key in differing(runs)
+        if key.startswith(CHANGING) and key in flat and flat[key] != usual.get(key)
+    )
+    extra = [f"{_last(key)} {shown(flat[key])}" for key in keys if key in flat]
     return f"{name} ({', '.join(extra)})" if extra else name
 
 

@@ -17,7 +17,7 @@ BLOCKWISE, SHIFTED = "model.attention_mask=blockwise", "model.attention_mask=shi
         ([BLOCKWISE], "model.mask_tokens", "Give the tokens of a block or group"),
         ([SHIFTED], "model.mask_tokens", "Give the tokens of a block or group"),
         ([SHIFTED, "model.mask_tokens=7"], "model.mask_tokens", "Use 8"),
-        ([SHIFTED, "model.mask_tokens=128"], "model.mask_tokens", "Use at most 127"),
+        ([SHIFTED, "model.mask_tokens=128"], "model.mask_tokens", "Use at most 126"),
         (
             [BLOCKWISE, "model.mask_tokens=1024"],
             "model.mask_tokens",

@@ -10,11 +10,13 @@ from torch import Tensor
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate import extended
+from pipeline.model.attention import choose
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.plan import as_tested
 from pipeline.positions import registry
 from tests.distributed.toy import scattered, toy_config
+from tests.positions.cases import SHAPE, random_qkv, scores_of
 
 LENGTH = 42
 
@@ -73,12 +75,12 @@ def test_a_dropped_encoding_can_be_tested_under_a_temperature() -> None:
     config = config_of("temperature", {"coefficient": 0.4}, drop_position_after=1)
     decoder, plain = decoder_of(config, extend=True), decoder_of(config, extend=False)
     assert decoder.dropped and (hidden(decoder) - hidden(plain)).abs().max() > 1e-3
-    assert extended.tested_path(config, decoder, "cpu", LENGTH) == "sdpa"
+    assert extended.tested_path(config, "cpu", LENGTH) == "sdpa"
 
 
 def test_an_extension_of_rotations_is_refused_where_they_were_dropped() -> None:
     config = config_of("interpolation", {}, drop_position_after=1)
-    with pytest.raises(ConfigError, match="extension=interpolation does not fit position=none"):
+    with pytest.raises(ConfigError, match="does not fit a model whose training dropped"):
         decoder_of(config, extend=True)
 
 
@@ -90,8 +92,27 @@ def test_what_counts_tokens_is_refused_where_ids_number_something_else(extension
         decoder_of(config, extend=True)
 
 
-def test_the_path_is_that_of_the_extended_encoding() -> None:
-    config = config_of("blockwise", {})
+def test_a_mask_beside_that_of_the_model_is_refused() -> None:
+    config = config_of("blockwise", {}, attention_mask="blockwise", mask_tokens=4)
+    with pytest.raises(ConfigError, match="attention_mask=blockwise: the trained model has a mask"):
+        decoder_of(config, extend=True)
+
+
+PAIRS = [
+    (name, extension)
+    for name in ("kerple", "pope", "rope", "tener", "transformer_xl", "fox", "cope", "alibi")
+    for extension in ("yarn", "window", "blockwise", "log_n", "temperature", "rerope")
+    if registry.extension_fits(extension, registry.build({"name": name}, SHAPE))
+]
+
+
+@pytest.mark.parametrize(("name", "extension"), PAIRS)
+def test_the_path_is_that_of_the_extended_encoding(name: str, extension: str) -> None:
+    """Asked for without weights, as for a trained decoder that has them."""
+    config = toy_config(name)
+    config.extension = {"name": extension, **registry.extension_settings(extension)}
+    config = as_tested(config)
     decoder = decoder_of(config, extend=True)
-    assert extended.tested_path(config, decoder, "cpu", LENGTH) == "tile"
-    assert extended.tested_path(config_of("none", {}), decoder, "cpu", LENGTH) == "sdpa"
+    q, k, _ = random_qkv(LENGTH)
+    scores = scores_of(decoder.position, q, k)
+    assert extended.tested_path(config, "cpu", LENGTH) == choose(scores, LENGTH, "cpu")

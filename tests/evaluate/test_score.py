@@ -16,6 +16,7 @@ from pipeline.evaluate.windows import suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.parallel.mesh import Mesh
+from pipeline.training.module import build_decoder
 from tests.distributed.toy import POSITIONS, oracle_of, scattered, toy_config
 from tests.oracles.decoder import OracleDecoder
 
@@ -31,7 +32,7 @@ def toy_documents() -> Documents:
 def toy_evaluation(position: str) -> tuple[Config, Decoder, Documents]:
     config = toy_config(position)
     config.evaluate.suffix_tokens, config.evaluate.stride_fraction = 5, 0.5
-    return config, scattered(Decoder(config)), toy_documents()
+    return config, scattered(build_decoder(config)), toy_documents()
 
 
 def rows_of(config: Config, decoder: Decoder, documents: Documents) -> list[dict[str, Any]]:
@@ -199,3 +200,16 @@ def test_documents_are_long_enough_and_in_an_order_of_their_content() -> None:
 
 def test_strides() -> None:
     assert [stride_of(n, 0.25) for n in (1, 3, 4, 128)] == [1, 1, 1, 32]
+
+
+def test_a_loss_that_is_no_number_is_not_defined_and_not_kept() -> None:
+    """Instead of a number in a row, or none and no row."""
+    config, decoder, documents = toy_evaluation("rope")
+    with torch.no_grad():
+        decoder.norm.gain.fill_(math.nan)
+    scorer = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), batch_tokens=64)
+    found = list(run_suite(config, scorer, documents))
+    assert len(found) == 10
+    for row, nats in found:
+        assert nats is None and row["loss"] is None and not row["defined"]
+        assert "not a finite number" in row["reason"]

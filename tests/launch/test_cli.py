@@ -4,9 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pipeline.config.compose import load
+from pipeline.errors import ConfigError
+from pipeline.launch import checks
 from pipeline.launch.cli import main
 from pipeline.launch.tables import find_runs
 from pipeline.model.modifier_facts import MODIFIERS
@@ -219,3 +223,19 @@ def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]
 def test_evaluate_needs_a_run_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(here)]) == 2
     assert "is not a run folder" in capsys.readouterr().err
+
+
+def test_separators_that_no_token_ends_in_are_refused_with_the_corpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before any run folder is made: the vocabulary is known once the corpus is prepared."""
+    config = load(ROOT / "configs" / "smoke.yaml", ["sweep={}", "position_ids=segments"])[0]
+    tokenizer = SimpleNamespace(pieces=[b"", b"a", b"b"])
+    made = SimpleNamespace(tokenizer=tokenizer, split=lambda name: None)
+    monkeypatch.setattr(checks, "prepare", lambda data: made)
+    monkeypatch.setattr(checks, "Sequences", lambda pack, length: None)
+    monkeypatch.setattr(checks, "_check_documents", lambda *asked: None)
+    with pytest.raises(ConfigError, match="no token of the vocabulary ends so"):
+        checks.prepare_all([config])
+    tokenizer.pieces = [b"", b"a.", b"b"]
+    assert list(checks.prepare_all([config]).values()) == [made]

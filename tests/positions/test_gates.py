@@ -236,7 +236,7 @@ def test_a_ring_cannot_be_asked_to_count() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "cope", "positions": 1}, "position.positions=1: must be 2 or more"),
+        ({"name": "cope", "positions": 1}, "position.positions=1: must be 2 to"),
         ({"name": "dape", "base": "rope"}, "position.base='rope': must be one of kerple, alibi"),
         ({"name": "fox", "base": 2.0}, "position.base: not used by 'fox'"),
     ],

@@ -106,7 +106,7 @@ def test_limits_are_other_encodings(name: str, chosen: dict[str, Any], other: st
 
 def test_proportional_keeps_the_fastest_of_the_whole_spectrum() -> None:
     whole = speeds(build("rope"))
-    for share, kept in ((0.75, 3), (0.74, 2), (0.5, 2), (0.25, 1), (0.1, 0)):
+    for share, kept in ((0.75, 3), (0.74, 2), (0.5, 2), (0.25, 1), (0.0, 0)):
         found = speeds(build("partial_rope", share=share))
         assert torch.equal(found[:kept], whole[:kept])
         assert len(found) == 4 and not found[kept:].any()
@@ -267,3 +267,19 @@ def test_a_stripe_of_tokens_is_rotated_as_in_the_whole(name: str) -> None:
         part = position("rotate", q[:, :, stripe], k[:, :, stripe], ids[:, stripe], own)
         for of_part, of_whole in zip(part, whole, strict=True):
             assert (of_part - of_whole[:, :, stripe]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "partial_rope", "share": 0.1}, "share=0.1: turns no pair of the 8 dimensions"),
+        ({"name": "xpos", "scale_base": 0.1}, "scale_base=0.1, .* sequences of 5 tokens only"),
+        ({"name": "rope", "base": 1e16}, "base=1e[+]16: must be above 1, at most 1e15"),
+        ({"name": "t5", "max_distance": 2**21}, "max_distance=2097152: .* at most 1048576"),
+    ],
+)
+def test_settings_that_leave_nothing_or_overflow_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        registry.build(settings, SHAPE)

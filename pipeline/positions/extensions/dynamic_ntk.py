@@ -7,8 +7,6 @@ and whatever was evaluated before, and all keys are turned at the speeds of that
 s = l/L; 0 changes nothing.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -37,9 +35,9 @@ class DynamicNtkScaling(Extension, RotaryPosition):
 
     def configure(self, *, alpha: float = 1.0) -> None:  # type: ignore[override]
         """`alpha`: how much faster than l/L the scale grows, at least 0."""
-        if not 0.0 <= alpha < math.inf:
+        if not 0.0 <= alpha <= 1e6:
             raise ConfigError(
-                f"extension.alpha={alpha}: must be at least 0; 1 scales by the length of the "
+                f"extension.alpha={alpha}: must be 0 to 1e6; 1 scales by the length of the "
                 "sequence over train_length, 0 changes nothing"
             )
         self.alpha = alpha

@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import ExtensionFacts
 from pipeline.positions.extensions.rerope import RectifiedExtension
+from pipeline.positions.facts import MOST_TOKENS
 from pipeline.positions.masks import lambda_shaped
 
 
@@ -38,10 +39,10 @@ class LmInfiniteExtension(RectifiedExtension):
     def configure(self, *, window_share: float = 1.0, global_tokens: int = 10) -> None:  # type: ignore[override]
         """`window_share` of the training length is w, `global_tokens` are g."""
         super().configure(window_share=window_share)
-        if global_tokens < 0 or global_tokens != int(global_tokens):
+        if not 0 <= global_tokens <= MOST_TOKENS or global_tokens != int(global_tokens):
             raise ConfigError(
-                f"extension.global_tokens={global_tokens}: must be a whole number from 0 on (the "
-                "authors: 10 to 100)"
+                f"extension.global_tokens={global_tokens}: must be a whole number from 0 to "
+                f"{MOST_TOKENS} (the authors: 10 to 100)"
             )
         self.global_tokens = int(global_tokens)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import Extension, ExtensionFacts
-from pipeline.positions.facts import share_of
+from pipeline.positions.facts import MOST_TOKENS, share_of
 from pipeline.positions.rerope import from_window, placed, rotary_refusal
 
 
@@ -36,7 +36,7 @@ class SelfExtension(Extension):
         """`window_share` of the training length is the window of neighbours, W; `group` is G."""
         length, usual = self.shape.train_length, "the authors: 0.125 to 0.25"
         self.neighbours = share_of("extension.window_share", window_share, length, usual)
-        if group < 1 or group != int(group):
+        if not 1 <= group <= MOST_TOKENS or group != int(group):
             raise ConfigError(
                 f"extension.group={group}: must be a whole number of tokens from 1 on (the "
                 "authors: 4 to 16)"

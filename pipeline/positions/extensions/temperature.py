@@ -35,9 +35,9 @@ class TemperatureExtension(Extension):
 
     def configure(self, *, coefficient: float = 0.412) -> None:  # type: ignore[override]
         """`coefficient` is c."""
-        if not 0.0 <= coefficient < math.inf:
+        if not 0.0 <= coefficient <= 1000.0:
             raise ConfigError(
-                f"extension.coefficient={coefficient}: must be a number from 0 on (the authors: "
+                f"extension.coefficient={coefficient}: must be 0 to 1000 (the authors: "
                 "0.103 to 0.412)"
             )
         self.coefficient = coefficient
