@@ -137,8 +137,8 @@ FAULTS = (
     Mutation(
         "layers without an encoding are never extended",
         "pipeline/evaluate/extended.py",
-        "registry.extension_fits(kind, decoder.bare)",
-        "decoder.dropped",
+        "(some_bare and registry.extension_fits(kind, decoder.bare))",
+        "(some_bare and decoder.dropped)",
         EXTENDED,
     ),
 )
