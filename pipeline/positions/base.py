@@ -132,6 +132,11 @@ class Position(nn.Module):
         """q, k [B,h,S,d] -> wider q, k [B,h,S,E] whose products alone give the same attention."""
         raise NotImplementedError("an encoding that folds says how")
 
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
+        """What attention computes, given what the other hooks come to; ids [B,A] or [1,A] of the
+        tokens at hand. For what is said of the scores as a whole."""
+        return scores
+
     @classmethod
     def has(cls, hook: str) -> bool:
         """Whether the encoding has a hook of its own."""
@@ -165,7 +170,7 @@ class Position(nn.Module):
         decay = None if gates is None else self.decay(gates, site)
         bare = window is None and mask is None and not self.has("allowed")
         folds = bare and site.consecutive and self.folds(q.dtype, site.length)
-        return Scores(
+        found = Scores(
             pairs=pairs,
             scale=self.scale,
             ids_q=own_ids[0],
@@ -186,6 +191,7 @@ class Position(nn.Module):
             window=window,
             folded=partial(self.fold, q, k, own_ids, site) if folds else None,
         )
+        return self.adjust(found, own_ids, site)
 
     def _allowed(self, site: Site, mask: Pairwise | None) -> Pairwise | None:
         """What both the encoding and `mask` allow."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Facts, Position, Shape, Site
-from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.scores import Scores
 
 
 class CopePosition(Position):
@@ -40,20 +40,10 @@ class CopePosition(Position):
             )
         self.table = nn.Parameter(torch.zeros(shape.layers, positions, shape.head_width))
 
-    def scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        ids: Tensor,
-        site: Site,
-        window: int | None = None,
-        mask: Pairwise | None = None,
-        gates: Tensor | None = None,
-    ) -> Scores:
-        """As of every encoding, with e of this layer as the context."""
-        plain = super().scores(q, k, ids, site, window, mask, gates)
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
+        """With e of this layer as the context."""
         context = partial(self._context, site.layer)
-        return replace(plain, context=context, parameters=tuple(self.parameters()))
+        return replace(scores, context=context, parameters=tuple(self.parameters()))
 
     def _context(self, layer: int) -> Tensor:
         """e of one layer for all heads, [1,N,d] fp32."""

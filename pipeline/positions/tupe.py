@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Facts, Position, Shape, Site
-from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.scores import Scores
 from pipeline.positions.t5 import MOST_DISTANCE, bucket_edges
 
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -122,22 +122,12 @@ class TupePosition(Position):
             return None
         return self._by_distance((ids_q[:, None] - ids_k).clamp(min=0), site)
 
-    def scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        ids: Tensor,
-        site: Site,
-        window: int | None = None,
-        mask: Pairwise | None = None,
-        gates: Tensor | None = None,
-    ) -> Scores:
-        """As the base; b alone depends on distances, and is a table where ids are consecutive."""
-        found = super().scores(q, k, ids, site, window, mask, gates)
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
+        """b alone depends on distances, and is a table where ids are consecutive."""
         if self.relative and not site.consecutive:
-            return found
-        table = self._distance_table(site, q.device)
-        return replace(found, table=table, bias=None, parameters=())
+            return scores
+        table = self._distance_table(site, ids.device)
+        return replace(scores, table=table, bias=None, parameters=())
 
 
 def _check(relative: bool, buckets: int, max_distance: int) -> None:

@@ -109,7 +109,7 @@ FAULTS = (
     Mutation(
         "log-n grows with what a window hides",
         "pipeline/positions/extensions/log_n.py",
-        "clamp(max=window or math.inf)",
+        "clamp(max=found.window or math.inf)",
         "clamp(max=math.inf)",
         PIECEWISE,
     ),

@@ -45,6 +45,7 @@ HOOKS: dict[str, Mapping[str, Any]] = {
     "gate_logits": oracle.SCORES,
     "allowed": oracle.SCORES,
     "transform": oracle.SCORES,
+    "adjust": oracle.SCORES,
     "fold": oracle.SCORES,
     "relative_values": oracle.VALUES,
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import Extension, ExtensionFacts
-from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.scores import Scores
 from pipeline.positions.tupe import TupePosition
 
 
@@ -50,19 +50,10 @@ class LogLengthExtension(Extension):
             )
         self.unit_length = tokens
 
-    def scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        ids: Tensor,
-        site: Site,
-        window: int | None = None,
-        mask: Pairwise | None = None,
-        gates: Tensor | None = None,
-    ) -> Scores:
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
         """Those of the trained encoding, its queries multiplied."""
-        found = super().scores(q, k, ids, site, window, mask, gates)
-        seen = (ids[:, site.tokens].double() + 1.0).clamp(max=window or math.inf)
+        found = super().adjust(scores, ids, site)
+        seen = (ids.double() + 1.0).clamp(max=found.window or math.inf)
         grown = seen.log() / math.log(self.unit_length)
         factor = grown.clamp(min=1.0).float()[:, None, :, None]
         queries = found.queries

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline.errors import ConfigError
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import Extension, ExtensionFacts
-from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.scores import Scores
 
 
 class TemperatureExtension(Extension):
@@ -42,18 +42,9 @@ class TemperatureExtension(Extension):
             )
         self.coefficient = coefficient
 
-    def scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        ids: Tensor,
-        site: Site,
-        window: int | None = None,
-        mask: Pairwise | None = None,
-        gates: Tensor | None = None,
-    ) -> Scores:
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
         """Those of the trained encoding at another scale."""
-        found = super().scores(q, k, ids, site, window, mask, gates)
+        found = super().adjust(scores, ids, site)
         growth = math.log(max(1.0, site.length / self.shape.train_length))
         if growth == 0.0:
             return found
