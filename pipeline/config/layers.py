@@ -82,10 +82,11 @@ def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
     """Return the assignments of ``key=value`` overrides, in their order.
 
     Raises ConfigError if one is malformed, names no setting, holds a secret, or is undone by a
-    named group after it.
+    named group after it; or an axis, by any setting after it.
     """
     entries: list[Entry] = []
     explicit: dict[str, str] = {}
+    swept: dict[str, str] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         key = key.strip()
@@ -98,6 +99,8 @@ def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
         secrets.refuse(key, text, _TYPED)
         found = _override(key, text, folder)
         steps = [entry for entry in found if isinstance(entry, Step)]
+        _refuse_undone(override, steps, swept)
+        swept |= {entry.key: override for entry in found if isinstance(entry, Axis)}
         axes = [entry for entry in found if isinstance(entry, Axis) and entry.key in GROUPS]
         steps += [step for axis in axes for value in axis.steps for step in value]
         if key in GROUPS or is_name(key) or axes:
@@ -239,10 +242,10 @@ def _override(key: str, text: str, folder: Path) -> list[Entry]:
 
 
 def _refuse_undone(override: str, steps: Sequence[Step], explicit: dict[str, str]) -> None:
-    """Refuse an override that a named group after it replaces: it would have no effect."""
+    """Refuse an override that what comes after it replaces: it would have no effect."""
     assigned = {step.key for step in steps}
     for key, text in explicit.items():
-        if key in assigned or f"{named_group(key)}.name" in assigned:
+        if {key, f"{key}.name", f"{named_group(key)}.name"} & assigned:
             raise ConfigError(
                 f"{_TYPED}: `{text}` has no effect, because `{override}` after it replaces it. "
                 f"Write `{text}` after `{override}`, or leave it out."

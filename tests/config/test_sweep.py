@@ -123,3 +123,17 @@ def test_a_run_of_a_sweep_that_does_not_fit_is_named(write: Write) -> None:
     path = write("sweep: {seed: [0, 1], model.heads: [4, 3]}\n")
     with pytest.raises(ConfigError, match=r"\(run seed=0, model.heads=3\): `model.width` = 128"):
         load(path, [])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["sweep.seed=[0,1]", "seed=3"],
+        ["sweep.position.base=[100.0,1000.0]", "position=rope"],
+        ["sweep.position=[rope,alibi]", "position=t5"],
+    ],
+)
+def test_an_axis_that_a_setting_after_it_undoes_is_refused(overrides: list[str]) -> None:
+    """Both were typed; the axis of a file may be taken away."""
+    with pytest.raises(ConfigError, match=r"`sweep\..* has no effect, because .* replaces it"):
+        load(BASE, overrides)
