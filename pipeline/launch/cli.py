@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.config.compose import load
 from pipeline.config.label import shown
 from pipeline.config.redact import canonical_yaml
-from pipeline.errors import ConfigError, FarsightError
+from pipeline.errors import ConfigError, FarsightError, StorageError
 
 _EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk."
 
@@ -188,6 +188,9 @@ def _positions(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         # `| head` has read enough; what is still held back must not fail at the end either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StorageError(f"standard output: {error.strerror}") from error
     return 0
 
 

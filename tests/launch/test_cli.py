@@ -59,6 +59,15 @@ def test_positions_end_quietly_where_their_reader_does() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_positions_say_that_the_disk_is_full() -> None:
+    command = [sys.executable, "-m", "pipeline", "positions"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        74, "error: standard output: No space left on device\n",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("command", ["train", "prepare"])
 def test_an_extension_belongs_to_a_test(
     command: str, here: Path, capsys: pytest.CaptureFixture[str]
