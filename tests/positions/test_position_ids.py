@@ -54,9 +54,9 @@ def scheme_of(name: str) -> PositionIds:
     return scheme
 
 
-def drawn(name: str, place: int) -> np.ndarray:
-    tokens = words(1, LENGTH)[0].numpy()
-    return scheme_of(name).drawn(LENGTH, tokens, generator(3, 0, place))
+def drawn(name: str, place: int, length: int = LENGTH) -> np.ndarray:
+    tokens = words(1, length)[0].numpy()
+    return scheme_of(name).drawn(length, tokens, generator(3, 0, place))
 
 
 def fits(name: str, encoding: str) -> bool:
@@ -245,17 +245,18 @@ FITTING = [
 def test_attention_and_input_under_drawn_ids_equal_the_paper(scheme: str, position: str) -> None:
     """The oracle is asked at the ids instead of the places; every row has ids of its own."""
     own_scheme, built = scheme_of(scheme), build(position)
-    rows = [drawn(scheme, place) for place in range(2)]
+    length = 13
+    rows = [drawn(scheme, place, length) for place in range(2)]
     ids = torch.from_numpy(np.stack(rows))
-    x = torch.randn(2, LENGTH, 32)
-    seen = built("embed", x, ids, words(2, LENGTH))
+    x = torch.randn(2, length, 32)
+    seen = built("embed", x, ids, words(2, length))
     own = encoding(built, position)
     score = oracle.SCORES[position](own) if position in oracle.SCORES else plain_score
-    leaves = random_qkv(LENGTH)
+    leaves = random_qkv(length)
     for leaf in leaves:
         leaf.retain_grad()
     q, k, v = slow = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    site = Site(LAYER, range(4), LENGTH, consecutive=own_scheme.facts.consecutive)
+    site = Site(LAYER, range(4), length, consecutive=own_scheme.facts.consecutive)
     attend = partial(attention, path="auto")
     out = built("attend", attend, *leaves, ids, site)
     pull = torch.randn_like(out)
