@@ -185,7 +185,7 @@ def test_what_does_not_turn_is_not_made_to() -> None:
         ({"name": "yarn", "scale": 0.0}, "extension.scale=0.0"),
         ({"name": "longrope", "scale": 0.0}, "extension.scale=0.0"),
         ({"name": "llama3", "factor": 0.9}, "extension.factor=0.9: must be 1 to 1e6"),
-        ({"name": "dynamic_ntk", "alpha": -1.0}, "extension.alpha=-1.0: must be at least 0"),
+        ({"name": "dynamic_ntk", "alpha": -1.0}, "extension.alpha=-1.0: must be 0 to 1e6"),
         ({"name": "dynamic_ntk", "scale": 2.0}, "extension.scale: not used by 'dynamic_ntk'"),
         ({"name": "ntk_by_parts", "alpha": 32.0}, "alpha=32.0, beta=32.0: must be above 0"),
         ({"name": "yarn", "alpha": 0.0}, "alpha=0.0, beta=32.0: must be above 0"),
