@@ -48,7 +48,7 @@ class AlibiPosition(Position):
         from the middle, j = 256 a + b; m_h sqrt(d), against the scale, is two bf16 numbers.
         """
         every = torch.tensor(slopes(self.shape.heads), device=q.device, dtype=torch.float64)
-        slope = every[site.heads.start : site.heads.stop] * self.shape.head_width**0.5
+        slope = every[site.held] * self.shape.head_width**0.5
         coarse = slope.to(q.dtype)
         fine = (slope - coarse.double()).to(q.dtype)
         digits = torch.stack([_DIGIT * coarse, _DIGIT * fine, coarse, fine], dim=-1)

@@ -46,7 +46,7 @@ class FirePosition(Position):
 
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
         """ids_q [I], ids_k [J] -> f_h(x_ij) [h,I,J] fp32; where j > i, x is 0."""
-        n, held = site.layer, slice(site.heads.start, site.heads.stop)
+        n, held = site.layer, site.held
         c, least = self.c[n].float().abs(), self.m[n].float().abs() * self.threshold
         distance = (ids_q[:, None] - ids_k).clamp(min=0).float()
         scale = torch.log1p(c * torch.maximum(least, ids_q.float())) + _EPSILON

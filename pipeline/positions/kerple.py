@@ -50,8 +50,9 @@ class KerplePosition(Position):
     def bias(self, ids_q: Tensor, ids_k: Tensor, site: Site) -> Tensor:
         """ids_q [I], ids_k [J] -> [h,I,J] fp32; keys after the query count as distance 0."""
         distance = (ids_q[:, None] - ids_k).clamp(min=0).float()
-        held = slice(site.heads.start, site.heads.stop)
-        raw_r1, raw_r2 = (raw[site.layer, held, None, None] for raw in (self.raw_r1, self.raw_r2))
+        raw_r1, raw_r2 = (
+            raw[site.layer, site.held, None, None] for raw in (self.raw_r1, self.raw_r2)
+        )
         r1 = F.softplus(raw_r1.float())
         if self.form == "log":
             return -r1 * torch.log1p(F.softplus(raw_r2.float()) * distance)

@@ -75,5 +75,5 @@ class T5Position(Position):
         Keys after the query get bucket 0; the causal mask removes them.
         """
         distance = (ids_q[:, None] - ids_k).clamp(min=0)
-        held = self.table[:, site.heads.start : site.heads.stop].float()
+        held = self.table[:, site.held].float()
         return held[self.bucket(distance)].permute(2, 0, 1)

@@ -5,12 +5,14 @@ baseline that whatever claims to read farther than it was trained has to beat. B
 training length, a `window_share` of 1.
 """
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from pipeline.positions.base import Position, Site
 from pipeline.positions.extension import Extension, ExtensionFacts
 from pipeline.positions.facts import share_of
-from pipeline.positions.scores import Pairwise, Scores
+from pipeline.positions.scores import Scores
 
 
 class WindowExtension(Extension):
@@ -34,16 +36,9 @@ class WindowExtension(Extension):
         length, usual = self.shape.train_length, "the training length: 1.0"
         self.seen_tokens = share_of("extension.window_share", window_share, length, usual)
 
-    def scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        ids: Tensor,
-        site: Site,
-        window: int | None = None,
-        mask: Pairwise | None = None,
-        gates: Tensor | None = None,
-    ) -> Scores:
+    def adjust(self, scores: Scores, ids: Tensor, site: Site) -> Scores:
         """Those of the trained encoding in a window, no wider than the one that was trained."""
-        own = self.seen_tokens if window is None else min(window, self.seen_tokens)
-        return super().scores(q, k, ids, site, own, mask, gates)
+        found = super().adjust(scores, ids, site)
+        own = min(found.window or site.length, self.seen_tokens)
+        # a fold is made for all keys
+        return found if own >= site.length else replace(found, window=own, folded=None)
