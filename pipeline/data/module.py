@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline.config.schema import Config
-from pipeline.data.sequences import step_indices
 from pipeline.parallel.mesh import Mesh
 from pipeline.positions.position_ids import PositionIds, generator, pack_ids
 
@@ -17,11 +16,13 @@ Ids = npt.NDArray[np.int64]
 
 
 class TrainingSequences(Protocol):
-    """What training reads from: `pipeline.data.sequences.Sequences`, or anything that acts so."""
+    """What training reads from: the text of a pack (`pipeline.data.sequences.Sequences`), or that
+    mixed with tasks (`pipeline.data.mixture.Mixture`)."""
 
     length: int
 
-    def __len__(self) -> int: ...
+    def order(self, seed: int, step: int, batch: int) -> Ids:
+        """int64 [batch]: the sequences of the global batch of `step`, each named by a number."""
 
     def read(self, index: int, start: int, stop: int) -> tuple[Ids, Ids]:
         """Inputs and labels, each int64 [stop - start], of places [start, stop)."""
@@ -33,17 +34,24 @@ class TrainingSequences(Protocol):
 class MicroBatches(Dataset[dict[str, Any]]):
     """Item n = micro-batch n of this rank: its sequences, and of each only its tokens.
 
-    The global batch of step k is `step_indices(seed, k, ...)`, cut into `accumulate` micro-batches
-    of data_parallel shares each; every world that divides it sees the same global batches. Items
+    The global batch of step k is `sequences.order(seed, k, ...)`, cut into `accumulate`
+    micro-batches of data_parallel shares each; every world that divides it sees the same. Items
     hold tokens and labels [B,T] int64, the ids of whole sequences as `pack_ids` makes them, the
     step, and `step_tokens`, the target tokens of the whole optimizer step over all ranks, which the
-    loss is divided by. Ids are drawn from (seed, step, place in the global batch).
+    loss is divided by. Ids are drawn from (seed, step, place in the global batch). Order and ids
+    count steps from the beginning of the first run, of which `done_before` are behind this one.
     """
 
     def __init__(
-        self, sequences: TrainingSequences, config: Config, mesh: Mesh, scheme: PositionIds
+        self,
+        sequences: TrainingSequences,
+        config: Config,
+        mesh: Mesh,
+        scheme: PositionIds,
+        done_before: int = 0,
     ) -> None:
         self.sequences, self.seed, self.scheme = sequences, config.seed, scheme
+        self.done_before = done_before
         self.batch, self.accumulate = config.trainer.batch_sequences, config.trainer.accumulate
         self.groups, self.group = mesh.data_parallel, mesh.data_rank
         self.here = mesh.tokens(sequences.length)
@@ -54,14 +62,15 @@ class MicroBatches(Dataset[dict[str, Any]]):
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         step, part = divmod(number, self.accumulate)
-        indices = step_indices(self.seed, step, self.batch, len(self.sequences))
+        counted = self.done_before + step
+        indices = self.sequences.order(self.seed, counted, self.batch)
         share = indices.reshape(self.accumulate, self.groups, -1)[part, self.group]
         length, every = self.sequences.length, self.here.step
         start, stop = min(self.here.start, length), min(self.here.stop, length)
         rows = [self.sequences.read(int(i), start, stop) for i in share]
         places = np.arange(len(indices)).reshape(self.accumulate, self.groups, -1)
         return {
-            "ids": self._ids(step, share, places[part, self.group]),
+            "ids": self._ids(counted, share, places[part, self.group]),
             "tokens": torch.from_numpy(np.stack([inputs[::every] for inputs, _ in rows])),
             "labels": torch.from_numpy(np.stack([labels[::every] for _, labels in rows])),
             "step": step,
@@ -83,15 +92,22 @@ class MicroBatches(Dataset[dict[str, Any]]):
 class TrainingData(L.LightningDataModule):
     """Feeds `MicroBatches` to the trainer; the rank's place comes from the strategy's mesh."""
 
-    def __init__(self, sequences: TrainingSequences, config: Config, scheme: PositionIds) -> None:
+    def __init__(
+        self,
+        sequences: TrainingSequences,
+        config: Config,
+        scheme: PositionIds,
+        done_before: int = 0,
+    ) -> None:
         super().__init__()
         self.sequences, self.config, self.scheme = sequences, config, scheme
+        self.done_before = done_before
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         """All micro-batches of the run, in order."""
         mesh = self.trainer.strategy.mesh  # type: ignore[union-attr]
         return DataLoader(
-            MicroBatches(self.sequences, self.config, mesh, self.scheme),
+            MicroBatches(self.sequences, self.config, mesh, self.scheme, self.done_before),
             batch_size=None,
             shuffle=False,
             num_workers=self.config.data.workers,

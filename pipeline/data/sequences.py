@@ -34,6 +34,10 @@ class Sequences:
     def __len__(self) -> int:
         return self._count
 
+    def order(self, seed: int, step: int, batch: int) -> npt.NDArray[np.int64]:
+        """int64 [batch]: the sequences of the global batch of `step`, see `step_indices`."""
+        return step_indices(seed, step, batch, len(self))
+
     @property
     def remainder(self) -> int:
         """Tokens at the end of the pack that are no sequence's target: fewer than `length`."""
@@ -73,14 +77,17 @@ def step_indices(seed: int, step: int, batch: int, n: int) -> npt.NDArray[np.int
     """
     if step < 0 or batch < 1 or n < 1:
         raise ValueError(f"step {step}, batch {batch}, n {n}: step >= 0, batch >= 1 and n >= 1")
-    first = step * batch
-    epochs = range(first // n, (first + batch - 1) // n + 1)
-    return np.concatenate(
-        [
-            _permuted(seed, epoch, max(first - epoch * n, 0), min(first + batch - epoch * n, n), n)
-            for epoch in epochs
-        ]
-    )
+    return ordered(seed, step * batch, (step + 1) * batch, n)
+
+
+def ordered(seed: int, start: int, stop: int, n: int) -> npt.NDArray[np.int64]:
+    """int64 [stop - start]: places start..stop of the endless order of n sequences, by epochs."""
+    epochs = range(start // n, -(-stop // n))
+    parts = [
+        _permuted(seed, epoch, max(start - epoch * n, 0), min(stop - epoch * n, n), n)
+        for epoch in epochs
+    ]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def _permuted(seed: int, epoch: int, start: int, stop: int, n: int) -> npt.NDArray[np.int64]:

@@ -32,7 +32,10 @@ _RUN = re.compile(f"{_SPACE}|[^{_SPACE}]{{1,{1 << 18}}}")
 
 
 class Tokenizer:
-    """Text <-> ids in [0, vocab). Id 0 (unknown) is never produced; id 1 (bos) only by packing."""
+    """Text <-> ids in [0, vocab). Id 0 (unknown) is never produced; id 1 (bos) only by packing.
+
+    `byte_ids`, int64 [256], are the ids that stand for one byte each; every vocabulary has them.
+    """
 
     bos = BOS
 
@@ -53,6 +56,7 @@ class Tokenizer:
         self._bytes = [self._stands_for(i) for i in range(self.vocab)]
         for byte, i in enumerate(byte_ids):
             self._bytes[i] = bytes([byte])
+        self.byte_ids = np.array(byte_ids, dtype=np.int64)
         self._space_ids = np.array([byte_ids[byte] for byte in _SPACE.encode()], dtype=np.int32)
 
     @classmethod

@@ -15,6 +15,7 @@ from pipeline.config.schema import (
     OptimizerConfig,
     TrainerConfig,
 )
+from pipeline.data.sequences import step_indices
 from pipeline.model.decoder import Decoder
 from pipeline.model.loss import IGNORED
 from pipeline.positions.registry import default_settings
@@ -43,6 +44,9 @@ class ToySequences:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def order(self, seed: int, step: int, batch: int) -> npt.NDArray[np.int64]:
+        return step_indices(seed, step, batch, len(self))
 
     def read(
         self, index: int, start: int, stop: int

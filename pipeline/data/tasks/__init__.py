@@ -1,0 +1,1 @@
+"""Synthetic tasks with exact answers, built of tokens: trained short, tested long."""
