@@ -151,6 +151,13 @@ class ContextualPass:
         """s in base 2 of a tile whose rows are full."""
         return self._products(rows, columns, self.q.dtype).mul_(LOG2E)
 
+    def whole_rows(self, rows: slice) -> Tensor:
+        """S of a row block and all keys up to its end in base 2, in one tile [G,I,J]."""
+        before = self._start(rows)
+        assert before is not None
+        product, _, p, _ = self._counted(rows, slice(0, rows.stop), before)
+        return product.add_(Count.of(p).read(self._levels(rows)))
+
     def forward(self) -> tuple[Tensor, Tensor]:
         """out [B,h,S,d] and lse [B,h,S]."""
         out, lse = torch.empty_like(self.values), self.values.new_empty(*self.values.shape[:2], 1)

@@ -1,0 +1,1 @@
+"""Optional looks inside a trained model: where it attends, and what of position its states show."""
