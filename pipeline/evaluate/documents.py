@@ -48,6 +48,11 @@ class Documents:
         return hashlib.sha256(b"".join(shown)).hexdigest()
 
     @property
+    def ids(self) -> list[str]:
+        """What names each document: the first twelve digits of the sha256 of its tokens."""
+        return [_digest(document).hex()[:12] for document in self.tokens]
+
+    @property
     def sizes(self) -> list[int]:
         """Tokens in each document."""
         return [len(document) for document in self.tokens]
@@ -73,12 +78,14 @@ def choose_documents(
             "train_length + evaluate.suffix_tokens, ask for; the longest of "
             f"{len(lengths)} has {lengths.max()}. Lower them or add longer documents"
         )
-    digests = {
-        int(i): hashlib.sha256(corpus.document(int(i)).tobytes()).digest() for i in long_enough
-    }
+    digests = {int(i): _digest(corpus.document(int(i))) for i in long_enough}
     chosen = sorted(digests, key=lambda i: digests[i])[:count]
     tokens = tuple(corpus.document(i) for i in chosen)
     return Documents(tokens, span, token_bytes, split)
+
+
+def _digest(document: Ids) -> bytes:
+    return hashlib.sha256(document.tobytes()).digest()
 
 
 def documents_for(config: Config, prepared: Prepared, split: str, count: int) -> Documents:

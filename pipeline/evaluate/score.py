@@ -1,4 +1,4 @@
-"""Scores windows: fp32 nats of every scored target, over all ranks, in bounded memory.
+"""Scores windows: nats, and if asked ranks, of every target, over all ranks, in bounded memory.
 
 Batches go round the data-parallel groups; within a group each rank computes its part of every
 sequence. All ranks run equally many forwards, as ZeRO-3's gathers need.
@@ -6,6 +6,7 @@ sequence. All ranks run equally many forwards, as ZeRO-3's gathers need.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,17 @@ from pipeline.model.loss import IGNORED
 from pipeline.parallel.mesh import Mesh
 
 Ids = npt.NDArray[np.int64]
+
+
+class Standings(NamedTuple):
+    """Of each scored target, [N]: nats, rank among all tokens and rank among given choices.
+
+    Rank 1 is strictly more likely than every other; ties count against the target.
+    """
+
+    nats: npt.NDArray[np.float64]
+    rank: Ids
+    among: Ids
 
 
 def batches_of(windows: Sequence[Window], batch_tokens: int) -> list[list[int]]:
@@ -56,9 +68,24 @@ class Scorer:
         Returns:
             [sum of scored] fp64, the same on all ranks.
         """
+        return self._gather(windows, documents, None)[:, 0]
+
+    def standings(
+        self, windows: Sequence[Window], documents: Sequence[Ids], choices: Ids
+    ) -> Standings:
+        """As `score`, with the ranks of the targets among all tokens and among `choices` [C]."""
+        found = self._gather(windows, documents, torch.from_numpy(choices).to(self.device))
+        nats, rank, among = found.T
+        return Standings(nats, rank.astype(np.int64), among.astype(np.int64))
+
+    def _gather(
+        self, windows: Sequence[Window], documents: Sequence[Ids], choices: torch.Tensor | None
+    ) -> npt.NDArray[np.float64]:
+        """The values of every scored target from all ranks, [sum of scored, 1 or 3]."""
         starts = np.concatenate([[0], np.cumsum([w.scored for w in windows])])
-        nats = torch.zeros(int(starts[-1]), dtype=torch.float64, device=self.device)
-        times = torch.zeros_like(nats)
+        columns = 1 if choices is None else 3
+        found = torch.zeros(int(starts[-1]), columns, dtype=torch.float64, device=self.device)
+        times = torch.zeros(len(found), dtype=torch.float64, device=self.device)
         batches = batches_of(windows, self.batch_tokens)
         groups = self.mesh.data_parallel
         training = self.decoder.training
@@ -66,24 +93,26 @@ class Scorer:
         for turn in range(-(-len(batches) // groups)):
             number = turn * groups + self.mesh.data_rank
             batch = batches[min(number, len(batches) - 1)]
-            values = self._forward([windows[i] for i in batch], documents)
+            values = self._forward([windows[i] for i in batch], documents, choices)
             together = batches[turn * groups : (turn + 1) * groups]
             self.progress(sum(windows[i].length for b in together for i in b))
             if number >= len(batches):
                 continue
             for i, row in zip(batch, values, strict=True):
-                self._place(windows[i], row, int(starts[i]), nats, times)
+                self._place(windows[i], row, int(starts[i]), found, times)
         self.decoder.train(training)
         if dist.is_initialized():
-            dist.all_reduce(nats)
+            dist.all_reduce(found)
             dist.all_reduce(times)
         if not bool((times == 1).all()):
             raise AssertionError("a target was not scored exactly once")
-        return nats.cpu().numpy()
+        return found.cpu().numpy()
 
     @torch.no_grad()
-    def _forward(self, windows: Sequence[Window], documents: Sequence[Ids]) -> torch.Tensor:
-        """Windows of one length L -> fp32 nats [B,T] of this rank's tokens."""
+    def _forward(
+        self, windows: Sequence[Window], documents: Sequence[Ids], choices: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Windows of one length L -> fp32 values [B,T,1 or 3] of this rank's tokens."""
         length = windows[0].length
         shown = np.stack([documents[w.document][w.start : w.stop + 1] for w in windows])
         labels = np.full((len(windows), length), IGNORED)
@@ -93,21 +122,23 @@ class Scorer:
             ]
         here = self.exchange.tokens(length)
         inputs = shown[:, :length]
-        nats: torch.Tensor = self.decoder(
+        shared = (
             torch.from_numpy(inputs[:, here]).to(self.device),
             torch.from_numpy(labels[:, here]).to(self.device),
             self.decoder.test_ids(inputs).to(self.device),
-            self.exchange,
-            consecutive=self.decoder.position_ids.tests_consecutive,
         )
-        return nats
+        consecutive = self.decoder.position_ids.tests_consecutive
+        if choices is not None:
+            return self.decoder.standings(*shared, choices, self.exchange, consecutive)
+        nats: torch.Tensor = self.decoder(*shared, self.exchange, consecutive)
+        return nats.unsqueeze(-1)
 
     def _place(
         self,
         window: Window,
         row: torch.Tensor,
         start: int,
-        nats: torch.Tensor,
+        found: torch.Tensor,
         times: torch.Tensor,
     ) -> None:
         """Put this rank's scored values of one window where they belong in the whole."""
@@ -117,5 +148,5 @@ class Scorer:
         scored = here[skipped:]
         if scored:
             places = slice(start + scored[0] - first, start + scored[-1] - first + 1, here.step)
-            nats[places] = row[skipped:].double()
+            found[places] = row[skipped:].double()
             times[places] += 1

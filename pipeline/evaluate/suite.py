@@ -5,22 +5,18 @@ bytes of the scored targets), standard_error = that of the mean over documents.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.config.label import own_settings
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate.documents import Documents
 from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.steps import Nats, Row, Step, Values, common_fields
 from pipeline.evaluate.windows import Window, non_overlapping, restricted, sliding, suffix
 
-Row = dict[str, Any]
-Nats = npt.NDArray[np.float64]
 SUFFIX_PROTOCOLS = ("suffix", "window control")  # score the last suffix_tokens targets only
 
 
@@ -47,7 +43,7 @@ def _document_means(windows: Sequence[Window], nats: Nats) -> Nats:
 
 
 @dataclass(frozen=True)
-class Step:
+class LengthStep:
     """One protocol at one length, on these documents; `stride` where windows overlap."""
 
     protocol: str
@@ -56,97 +52,118 @@ class Step:
     windows: list[Window]
     documents: Documents
 
+    @property
+    def key(self) -> str:
+        """`suffix-128`."""
+        return f"{self.protocol.replace(' ', '-')}-{self.length}"
 
-def _row(
-    config: Config, step: Step, precision: str, nats: Nats | None, reason: str | None = None
-) -> Row:
-    documents = step.documents
-    row: Row = {
-        "protocol": step.protocol,
-        "length": step.length,
-        "defined": nats is not None,
-        "reason": reason,
-        "loss": None,
-        "perplexity": None,
-        "bits_per_byte": None,
-        "standard_error": None,
-        "scored_tokens": 0,
-        "documents": len(documents.tokens),
-        "suffix_tokens": (
-            config.evaluate.suffix_tokens if step.protocol in SUFFIX_PROTOCOLS else None
-        ),
-        "stride": step.stride,
-        "split": documents.split,
-        "precision": precision,
-        "text_sha256": documents.text_sha256,
-        "position": config.position["name"],
-        "extension": config.extension["name"],
-        "extension_settings": own_settings(config.extension),
-        "seed": config.seed,
-        "train_length": config.train_length,
-    }
-    if nats is not None and not np.isfinite(nats).all():
-        row["defined"], row["reason"] = False, "its loss is not a finite number at this length"
-    if not row["defined"]:
-        return row
-    assert nats is not None
-    means = _document_means(step.windows, nats)
-    loss, size = float(nats.sum() / len(nats)), _scored_bytes(step.windows, documents)
-    row["loss"], row["scored_tokens"] = loss, len(nats)
-    row["perplexity"] = math.exp(loss) if loss < 700.0 else None
-    row["bits_per_byte"] = float(nats.sum()) / (math.log(2.0) * size)
-    if len(means) > 1:
-        row["standard_error"] = float(means.std(ddof=1) / math.sqrt(len(means)))
-    return row
+    @property
+    def tokens(self) -> int:
+        """Tokens it shows the model in all."""
+        return sum(window.length for window in self.windows)
 
+    def measure(self, config: Config, scorer: Scorer) -> tuple[Row, Values]:
+        """Score the windows, or say why the encoding is not defined at this length."""
+        row = self.unmeasured(config, scorer.precision)
+        try:
+            scorer.decoder.check_length(self.length)
+        except ConfigError as error:
+            return {**row, "reason": str(error)}, {}
+        nats = scorer.score(self.windows, self.documents.tokens)
+        if not np.isfinite(nats).all():
+            return {**row, "reason": "its loss is not a finite number at this length"}, {}
+        return {**row, **self._numbers(nats)}, {"nats": nats.astype(np.float32)}
 
-def measure(config: Config, scorer: Scorer, step: Step) -> tuple[Row, Nats | None]:
-    """Score one step, or say why the encoding is not defined at its length."""
-    try:
-        scorer.decoder.check_length(step.length)
-    except ConfigError as error:
-        return _row(config, step, scorer.precision, None, reason=str(error)), None
-    nats = scorer.score(step.windows, step.documents.tokens)
-    row = _row(config, step, scorer.precision, nats)
-    return row, nats if row["defined"] else None
+    def unmeasured(self, config: Config, precision: str) -> Row:
+        """The row without its numbers, as of a length that is not defined."""
+        suffix_tokens = config.evaluate.suffix_tokens
+        return {
+            "key": self.key,
+            "protocol": self.protocol,
+            "length": self.length,
+            "defined": False,
+            "reason": None,
+            "loss": None,
+            "perplexity": None,
+            "bits_per_byte": None,
+            "standard_error": None,
+            "scored_tokens": 0,
+            "documents": len(self.documents.tokens),
+            "suffix_tokens": suffix_tokens if self.protocol in SUFFIX_PROTOCOLS else None,
+            "stride": self.stride,
+            "split": self.documents.split,
+            "precision": precision,
+            "text_sha256": self.documents.text_sha256,
+            "document_ids": self.documents.ids,
+            **common_fields(config),
+        }
 
-
-def unmeasured_rows(config: Config, documents: Documents) -> list[Row]:
-    """What the rows of the suite will say but for their numbers, which are those of `plan`."""
-    precision = config.trainer.precision
-    return [_row(config, step, precision, None) for step in plan(config, documents)]
+    def _numbers(self, nats: Nats) -> Row:
+        means = _document_means(self.windows, nats)
+        size = _scored_bytes(self.windows, self.documents)
+        error = float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else None
+        return {
+            "defined": True,
+            **_loss(float(nats.sum() / len(nats))),
+            "bits_per_byte": float(nats.sum()) / (math.log(2.0) * size),
+            "standard_error": error,
+            "scored_tokens": len(nats),
+        }
 
 
-def suffix_plan(config: Config, documents: Documents) -> list[Step]:
+def _loss(loss: float) -> Row:
+    """A loss in nats per token with its perplexity, null where no float holds it."""
+    return {"loss": loss, "perplexity": math.exp(loss) if loss < 700.0 else None}
+
+
+def suffix_plan(config: Config, documents: Documents) -> list[LengthStep]:
     """The suffix loss at every length of `eval_lengths`."""
     targets = config.evaluate.suffix_tokens
     return [
-        Step("suffix", length, None, suffix(documents.sizes, length, targets), documents)
+        LengthStep("suffix", length, None, suffix(documents.sizes, length, targets), documents)
         for length in config.eval_lengths
     ]
 
 
-def plan(config: Config, documents: Documents) -> list[Step]:
+def plan(config: Config, documents: Documents) -> list[LengthStep]:
     """The whole suite, in the order it is run.
 
     The protocols that score whole spans use the first `sliding_documents` documents only.
     """
     own, targets = config.train_length, config.evaluate.suffix_tokens
-    fraction = config.evaluate.stride_fraction
     steps = suffix_plan(config, documents)
     # Stride 1 would be the window exactly; this is within a sixteenth of the suffix of it.
     stride = max(1, targets // 16)
     control = restricted(documents.sizes, own, stride, targets)
-    steps.append(Step("window control", own, stride, control, documents))
+    steps.append(LengthStep("window control", own, stride, control, documents))
     some = documents.first(config.evaluate.sliding_documents)
-    sizes, span = some.sizes, some.span
     for length in config.eval_lengths:
-        stride = stride_of(length, fraction)
-        windows = sliding(sizes, length, stride, span)
-        steps.append(Step("sliding", length, stride, windows, some))
-        pieces = non_overlapping(sizes, length, span)
-        steps.append(Step("non-overlapping", length, None, pieces, some))
+        steps += [_whole_spans(config, name, length, some) for name in config.evaluate.protocols]
     return steps
+
+
+def _whole_spans(config: Config, protocol: str, length: int, documents: Documents) -> LengthStep:
+    """A protocol that scores all targets of the span."""
+    if protocol == "non-overlapping":
+        pieces = non_overlapping(documents.sizes, length, documents.span)
+        return LengthStep(protocol, length, None, pieces, documents)
+    stride = stride_of(length, config.evaluate.stride_fraction)
+    windows = sliding(documents.sizes, length, stride, documents.span)
+    return LengthStep(protocol, length, stride, windows, documents)
+
+
+def per_position(steps: Sequence[Step], done: Mapping[str, tuple[Row, Values]]) -> Row | None:
+    """The per-position row at the longest length that the non-overlapping protocol gave, if any.
+
+    `done`: row and values of steps by key.
+    """
+    pieces = [s for s in steps if isinstance(s, LengthStep) and s.protocol == "non-overlapping"]
+    defined = [step for step in pieces if done[step.key][0]["defined"]]
+    if not defined:
+        return None
+    last = max(defined, key=lambda step: step.length)
+    row, values = done[last.key]
+    return per_position_row(row, last.windows, values["nats"])
 
 
 def per_position_row(row: Row, windows: Sequence[Window], nats: Nats, bins: int = 64) -> Row:
@@ -162,32 +179,39 @@ def per_position_row(row: Row, windows: Sequence[Window], nats: Nats, bins: int 
             pieces.append(nats[start : start + length])
         start += window.scored
     width = -(-length // bins)
-    mean = np.stack(pieces).mean(axis=0)
-    losses = [float(mean[i : i + width].mean()) for i in range(0, length, width)]
-    scored = sum(len(piece) for piece in pieces)
-    loss = float(np.stack(pieces).mean())
+    mean = np.stack(pieces).mean(axis=0, dtype=np.float64)
     return {
         **row,
+        "key": f"per-position-{length}",
         "protocol": "per-position",
-        "loss": loss,
-        "perplexity": math.exp(loss) if loss < 700.0 else None,
+        **_loss(float(mean.mean())),
         "bits_per_byte": None,
         "standard_error": None,
-        "scored_tokens": scored,
+        "scored_tokens": sum(len(piece) for piece in pieces),
         "bin": width,
-        "losses": losses,
+        "losses": [float(mean[i : i + width].mean()) for i in range(0, length, width)],
     }
 
 
 def run_suite(
-    config: Config, scorer: Scorer, documents: Documents
-) -> Iterator[tuple[Row, Nats | None]]:
-    """Every row with the nats of its scored targets; per-position at the longest defined length."""
-    last: tuple[Row, Sequence[Window], Nats] | None = None
-    for step in plan(config, documents):
-        row, nats = measure(config, scorer, step)
-        yield row, nats
-        if step.protocol == "non-overlapping" and nats is not None:
-            last = (row, step.windows, nats)
-    if last is not None:
-        yield per_position_row(*last), None
+    config: Config,
+    scorer: Scorer,
+    steps: Sequence[Step],
+    known: Mapping[str, tuple[Row, Values]] | None = None,
+) -> Iterator[tuple[Row, Values]]:
+    """Every row with its values, step by step; per-position, from what these gave, comes last.
+
+    What `known` holds, by key, is handed on as it is and not measured again; it must be the same on
+    all ranks.
+    """
+    done: dict[str, tuple[Row, Values]] = {}
+    for step in steps:
+        if known and step.key in known:
+            done[step.key] = known[step.key]
+            scorer.progress(step.tokens)
+        else:
+            done[step.key] = step.measure(config, scorer)
+        yield done[step.key]
+    row = per_position(steps, done)
+    if row is not None:
+        yield row, {}

@@ -27,9 +27,10 @@ from pipeline.positions.position_ids import pack_ids
 
 
 def shape_of(config: Config) -> Shape:
-    """What the configured encoding may know of the model."""
+    """What the configured encoding may know of the model; its train length is that of the run that
+    trained it first, whatever it is trained on at."""
     model = config.model
-    return Shape(model.width, model.layers, model.heads, config.train_length, config.data.vocab)
+    return Shape(model.width, model.layers, model.heads, config.scale_length, config.data.vocab)
 
 
 class Decoder(nn.Module):
@@ -42,7 +43,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(config.data.vocab, model.width)
         nn.init.normal_(self.embedding.weight, 0.0, model.width**-0.5)
         self.blocks = nn.ModuleList(
-            Block(model, layer, config.train_length) for layer in range(model.layers)
+            Block(model, layer, config.scale_length) for layer in range(model.layers)
         )
         self.norm = RMSNorm(model.width)
         weight: nn.Parameter = self.embedding.weight  # type: ignore[assignment]
@@ -52,7 +53,9 @@ class Decoder(nn.Module):
         # last, so that all other weights start equal under every encoding
         self.position: Position = registry.build(config.position, shape_of(config))
         name, self.seed = config.position["name"], config.seed
-        self.position_ids = registry.build_ids(config.position_ids, self.position, name)
+        self.position_ids = registry.build_ids(
+            config.position_ids, self.position, name, config.train_length
+        )
         check_position(config, self.position)
         self.bare_every, self.bare_after = model.no_position_every, model.drop_position_after
         drops = self.bare_after is not None
@@ -136,6 +139,28 @@ class Decoder(nn.Module):
         """
         hidden = self.hidden(tokens, ids, exchange or Exchange(), consecutive)
         return self.head(hidden.flatten(0, 1), labels.flatten()).view_as(labels)
+
+    @torch.no_grad()
+    def standings(
+        self,
+        tokens: Tensor,
+        labels: Tensor,
+        ids: Tensor,
+        choices: Tensor,
+        exchange: Exchange | None = None,
+        consecutive: bool = True,
+    ) -> Tensor:
+        """Nats of each label, its rank among all tokens, and its rank among `choices` [C].
+
+        Arguments and errors are those of `forward`; ranks are those of `Head`, ties against the
+        label. Decoding greedily after the same tokens gives the label if its rank is 1.
+
+        Returns:
+            [B,T,3] fp32, 0 where the label is IGNORED.
+        """
+        hidden = self.hidden(tokens, ids, exchange or Exchange(), consecutive)
+        found: Tensor = self.head(hidden.flatten(0, 1), labels.flatten(), choices)
+        return found.view(*labels.shape, 3)
 
 
 def parameter_counts(decoder: Decoder) -> tuple[int, int]:

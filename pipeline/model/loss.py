@@ -6,6 +6,7 @@ tokens, n of one tile, D model width, V vocabulary.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,21 +29,48 @@ class Head(nn.Module):
         super().__init__()
         self.weight = weight
 
-    def forward(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """hidden [N,D], labels [N] -> nats of each label [N] fp32; 0 where the label is IGNORED."""
+    def forward(self, hidden: Tensor, labels: Tensor, choices: Tensor | None = None) -> Tensor:
+        """What each label costs and, if asked, how many tokens are at least as likely.
+
+        Args:
+            hidden: [N,D].
+            labels: [N]; where it is IGNORED the result is 0.
+            choices: [C] token ids to rank every label among; it should be one of them.
+
+        Returns:
+            Nats [N] fp32. With `choices` [N,3] fp32, without gradients: nats, the label's rank
+            among all tokens, and its rank among the choices. Rank 1 is strictly more likely than
+            every other; a token as likely as the label counts before it.
+        """
+        if choices is not None:
+            return self._standings(hidden, labels, choices)
         if not torch.is_grad_enabled():
             return self._scored_nats(hidden, labels)
         nats: Tensor = _TiledLoss.apply(hidden, self.weight, labels)
         return nats
 
     def _scored_nats(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Without gradients, logits are made for the labels that count only."""
-        scored = (labels != IGNORED).nonzero().squeeze(-1)
         nats = torch.zeros(len(labels), device=hidden.device)
-        for part in scored.split(TILE):
-            logits = F.linear(hidden[part], self.weight).float()
+        for part, logits in self._scored_logits(hidden, labels):
             nats[part] = F.cross_entropy(logits, labels[part], reduction="none")
         return nats
+
+    @torch.no_grad()
+    def _standings(self, hidden: Tensor, labels: Tensor, choices: Tensor) -> Tensor:
+        found = torch.zeros(len(labels), 3, device=hidden.device)
+        for part, logits in self._scored_logits(hidden, labels):
+            found[part, 0] = F.cross_entropy(logits, labels[part], reduction="none")
+            own = logits.gather(-1, labels[part, None])
+            # "not less" rather than "at least": what is no number counts against the label as well
+            reached = ~(logits < own)
+            found[part, 1] = reached.sum(-1).float()
+            found[part, 2] = reached[:, choices].sum(-1).float()
+        return found
+
+    def _scored_logits(self, hidden: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Tile by tile, places [n] and logits [n,V] fp32 of the labels that count, and no more."""
+        for part in (labels != IGNORED).nonzero().squeeze(-1).split(TILE):
+            yield part, F.linear(hidden[part], self.weight).float()
 
 
 class _TiledLoss(torch.autograd.Function):

@@ -27,7 +27,7 @@ here. Layers without an encoding: Yang et al. 2025, arXiv 2501.18795. Dropping i
 2025, arXiv 2512.12167.
 
 Legend: B batch, A tokens this rank attends with, S whole sequence, h heads held by this rank of H,
-d head width, L train length.
+d head width, L train length, of a continued run that of the run that trained the weights first.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""The extension contract: what may be done to a trained encoding at test time, without training.
+"""The extension contract: what may be done to a trained encoding at test time, without training, or
+before it is trained on.
 
 An extension is written as a subclass of `Extension` whose hooks override those of the trained
 encoding; `super()` is that encoding. `extend` puts the two together and shares the parameters.
@@ -45,6 +46,12 @@ class Extension(Position):
         The sentence is: "extension=NAME does not fit position=NAME: " + refusal.
         """
         raise NotImplementedError
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The settings that are meant for sequences `times` as long as train_length, beside the
+        defaults; none where no setting is about that."""
+        return {}
 
     def configure(self, **settings: Any) -> None:
         """Take the settings, each a keyword with a default; raises ConfigError for a bad value."""

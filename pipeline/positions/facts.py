@@ -13,7 +13,10 @@ MOST_TOKENS = 2**40
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes an encoding may depend on; every one is a count, `train_length` in tokens."""
+    """The sizes an encoding may depend on; every one is a count, `train_length` in tokens.
+
+    The `train_length` of an encoding whose training is continued at another length stays the first.
+    """
 
     width: int
     layers: int

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -138,9 +138,11 @@ def build(settings: Mapping[str, Any], shape: Shape) -> Position:
     return position_class(name)(shape, **own)
 
 
-def build_ids(settings: Mapping[str, Any], position: Position, encoding: str) -> PositionIds:
+def build_ids(
+    settings: Mapping[str, Any], position: Position, encoding: str, train_length: int
+) -> PositionIds:
     """The scheme of position ids `settings["name"]` with its other settings, for an encoding called
-    `encoding`.
+    `encoding` and training sequences of `train_length` tokens.
 
     Raises:
         ConfigError: unknown scheme, one that does not fit the encoding, a setting it does not
@@ -148,7 +150,8 @@ def build_ids(settings: Mapping[str, Any], position: Position, encoding: str) ->
     """
     name = settings["name"]
     own = _settings("position_ids", settings, ids_settings(name))
-    scheme = ids_class(name)(position.shape, **own)
+    shape = replace(position.shape, train_length=train_length)
+    scheme = ids_class(name)(shape, **own)
     check_fit(scheme, name, position, encoding)
     return scheme
 

@@ -3,6 +3,7 @@
 No environment variables, user names, host names or command lines: those can hold secrets.
 """
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -10,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+MEASURING = ("positions", "model", "parallel", "data", "evaluate")
 PACKAGES = ("torch", "deepspeed", "lightning", "wandb", "sentencepiece", "numpy", "omegaconf")
 
 
@@ -26,6 +28,15 @@ def environment() -> dict[str, Any]:
         "cores": _cores(),
         "git": _git(),
     }
+
+
+def code_sha256() -> str:
+    """sha256 over the sources that numbers are measured by, whatever a commit says of them."""
+    top, total = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for path in sorted(path for name in MEASURING for path in (top / name).rglob("*.py")):
+        total.update(f"{path.relative_to(top).as_posix()}\0".encode())
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
 
 
 def _version(package: str) -> str | None:

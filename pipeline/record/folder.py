@@ -58,6 +58,7 @@ class RunFolder:
         self.environment = path / "environment.json"
         self.metrics = path / "metrics.jsonl"
         self.evaluation = path / "evaluation" / "rows.jsonl"
+        self.trained = path / "trained.json"
         self.summary = path / "summary.json"
         self._marker = path / "finished"
         self._lock = path / "lock"
@@ -66,7 +67,8 @@ class RunFolder:
     def create(cls, config: Config, *, name: str) -> "RunFolder":
         """Make the folder with ``config.yaml`` and ``environment.json`` and take its lock.
 
-        A finished folder of the very same configuration is returned as it is: see ``finished``.
+        A folder of the very same configuration is returned as it is if it is finished, and taken if
+        it is trained but not wholly tested: see ``finished`` and ``trained``.
         Raises ConfigError if the folder holds another configuration (naming the keys that differ)
         or an unfinished run, StorageError if it cannot be written or another job is writing it.
         """
@@ -82,11 +84,12 @@ class RunFolder:
         except OSError as error:
             if not folder.path.is_dir():
                 raise _not_writable(folder.path, error) from error
-            folder._check_same_and_finished(config)
+            folder._check_same(config)
+            if not folder.finished:
+                folder.take()
             return folder
         try:
-            holder = {"host": socket.gethostname(), "pid": os.getpid()}
-            write_file(folder._lock, json.dumps(holder).encode())
+            folder.take()
             save(config, folder.config)
             write_file(folder.environment, (json.dumps(environment(), indent=2) + "\n").encode())
             folder.evaluation.parent.mkdir()
@@ -102,7 +105,7 @@ class RunFolder:
         """Refuse what ``create`` would refuse of a folder that exists; nothing is written."""
         folder = cls(Path(config.runs) / config.experiment / name)
         if folder.path.exists():
-            folder._check_same_and_finished(config)
+            folder._check_same(config)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -116,8 +119,9 @@ class RunFolder:
         return folder
 
     def evaluation_of(self, extension: Mapping[str, Any]) -> Path:
-        """Where rows go that are measured under an extension; of "none", ``evaluation``."""
-        if extension == Config().extension:
+        """Where rows go that are measured under an extension; of the one that the run was trained
+        under, mostly "none", ``evaluation``."""
+        if extension == load(self.config, [])[0].extension:
             return self.evaluation
         return self.evaluation.parent / file_name(label(extension)) / self.evaluation.name
 
@@ -137,17 +141,32 @@ class RunFolder:
             raise _not_writable(self.path, error) from error
         self.release()
 
+    def take(self) -> None:
+        """Take the lock: no other job may write until ``release``.
+
+        Raises StorageError if another job holds it, or it cannot be written.
+        """
+        self._refuse_other_writer()
+        holder = {"host": socket.gethostname(), "pid": os.getpid()}
+        try:
+            write_file(self._lock, json.dumps(holder).encode())
+        except OSError as error:
+            raise _not_writable(self.path, error) from error
+
     def release(self) -> None:
         """Let go of the lock: this job writes no more. Does nothing if it is not held."""
         self._lock.unlink(missing_ok=True)
 
-    def _check_same_and_finished(self, config: Config) -> None:
+    def _refuse_other_writer(self) -> None:
         writer = _living_writer(self._lock)
         if writer:
             raise StorageError(
                 f"{self.path} is being written by {writer}. Wait for it, or choose another "
                 "experiment"
             )
+
+    def _check_same(self, config: Config) -> None:
+        self._refuse_other_writer()
         if not self.config.is_file():
             raise ConfigError(
                 f"{self.path} exists but is no run folder: it has no config.yaml. Delete it or "
@@ -159,6 +178,8 @@ class RunFolder:
                 f"{self.path} holds a run of another configuration: {'; '.join(differing)}. Choose "
                 "another experiment or delete the folder"
             )
+        if not self.finished and self.trained.is_file():
+            return
         if not self.finished:
             raise ConfigError(
                 f"{self.path} holds a run that was not finished. Delete the folder to run it "

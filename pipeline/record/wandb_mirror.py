@@ -26,7 +26,10 @@ from pipeline.config.redact import public
 from pipeline.config.schema import Config
 
 SCORES = ("loss", "perplexity", "bits_per_byte")
+TASK_SCORES = ("exact_match", "loss", "rank")
 SLACK = 5.0
+# what is sent, in words, and how: by a call with the run and the metrics defined so far
+_Item = tuple[str, Callable[[Any, set[str]], None]]
 
 
 class WandbMirror:
@@ -40,7 +43,7 @@ class WandbMirror:
 
     def __init__(self, config: Config, folder: Path, enabled: bool) -> None:
         self._config, self._folder = config, folder
-        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
         self._warned = False
@@ -59,10 +62,20 @@ class WandbMirror:
             self._thread = threading.Thread(target=self._work, name="wandb mirror", daemon=True)
             self._thread.start()
 
+    @property
+    def sends(self) -> bool:
+        """Whether what is handed over goes anywhere."""
+        return self._thread is not None
+
     def log(self, row: Mapping[str, Any]) -> None:
         """Queue one row of metrics or of an evaluation; the caller goes on at once."""
         if self._thread is not None:
-            self._rows.put(dict(row))
+            self._queue.put(("a row", partial(_log_points, dict(row))))
+
+    def image(self, name: str, path: Path) -> None:
+        """Queue a picture, a PNG file that stays where it is; the caller goes on at once."""
+        if self._thread is not None:
+            self._queue.put((path.name, partial(self._log_image, name, path)))
 
     def finish(self, exit_code: int = 0) -> None:
         """Send what is queued and close the run, or give up after the time-outs; once is enough.
@@ -72,7 +85,7 @@ class WandbMirror:
         if self._thread is None:
             return
         self._exit_code = exit_code
-        self._rows.put(None)
+        self._queue.put(None)
         times = self._config.wandb
         self._started.wait(times.init_timeout + SLACK)
         self._thread.join(times.finish_timeout + SLACK)
@@ -87,12 +100,16 @@ class WandbMirror:
     def _work(self) -> None:
         run, defined = self._start(), set[str]()
         self._started.set()
-        while (row := self._rows.get()) is not None:
+        while (item := self._queue.get()) is not None:
+            what, send = item
             if run is not None:
-                self._try("a row was not taken", partial(_log_points, run, row, defined))
+                self._try(f"{what} was not taken", partial(send, run, defined))
         if run is not None:
             self._try("not everything was sent in time", partial(run.finish, self._exit_code))
         self._leave()
+
+    def _log_image(self, name: str, path: Path, run: Any, defined: set[str]) -> None:
+        run.log({name: self._wandb.Image(str(path))})
 
     def _leave(self) -> None:
         self._try("the client did not end well", self._wandb.teardown)
@@ -178,11 +195,18 @@ def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """(x axis, values including the x) for each point that a row stands for; without nulls.
 
     Train rows and the short evaluations during training lie over ``train/tokens``, the final
-    evaluation over ``eval/length``, and per-position losses over ``eval/position``.
+    evaluation over ``eval/length``, and per-position losses over ``eval/position``. Metrics of a
+    task bear its name. Those of a needle end in its depth in per cent, as ``_d25``: its mean over
+    depths, a row without one, is a curve like that of any task.
     """
     if row.get("kind") == "train":
         values = {f"train/{key}": value for key, value in row.items() if key != "kind"}
         return [("train/tokens", _present(values))]
+    if row["protocol"] == "task":
+        depth = "" if row["depth"] is None else f"_d{100 * row['depth']:g}".replace(".", "_")
+        values = {f"eval/{row['task']}_{key}{depth}": row.get(key) for key in TASK_SCORES}
+        point = _present(values)
+        return [("eval/length", {"eval/length": row["length"], **point})] if point else []
     protocol = re.sub(r"[^a-z]", "_", row["protocol"])
     if row.get("kind") == "evaluation":
         values = {f"train/{protocol}_{key}_L{row['length']}": row.get(key) for key in SCORES}
@@ -217,7 +241,7 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _log_points(run: Any, row: Mapping[str, Any], defined: set[str]) -> None:
+def _log_points(row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
     for axis, point in points(row):
         # By exact name: overlapping patterns are resolved in random order by the client.
         for name in (axis, *point):

@@ -10,12 +10,16 @@ from torch import Tensor
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate import extended
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.suite import LengthStep, plan
 from pipeline.model.attention import choose
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.plan import as_tested
+from pipeline.parallel.mesh import Mesh
 from pipeline.positions import registry
 from tests.distributed.toy import scattered, toy_config
+from tests.evaluate.test_score import toy_documents
 from tests.positions.cases import SHAPE, random_qkv, scores_of
 
 LENGTH = 42
@@ -116,3 +120,21 @@ def test_the_path_is_that_of_the_extended_encoding(name: str, extension: str) ->
     q, k, _ = random_qkv(LENGTH)
     scores = scores_of(decoder.position, q, k)
     assert extended.tested_path(config, "cpu", LENGTH) == choose(scores, LENGTH, "cpu")
+
+
+@pytest.mark.parametrize("extension", ["dynamic_ntk", "temperature", "log_n"])
+def test_the_order_of_lengths_does_not_matter(extension: str) -> None:
+    """What changes with the length of the sequence must not remember the sequences before."""
+    config = config_of(extension, {})
+    documents, scorer = (
+        toy_documents(),
+        Scorer(decoder_of(config, extend=True), Mesh(), Exchange(), torch.device("cpu"), 64),
+    )
+    steps = plan(config, documents)
+
+    def losses(order: list[LengthStep]) -> dict[str, Any]:
+        return {step.key: step.measure(config, scorer)[0]["loss"] for step in order}
+
+    forward = losses(steps)
+    assert forward == losses(steps[::-1]) == losses(steps[5:] + steps[:5])
+    assert len(set(forward.values())) > len(config.eval_lengths)

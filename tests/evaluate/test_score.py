@@ -11,8 +11,8 @@ from pipeline.config.schema import Config
 from pipeline.errors import DataError
 from pipeline.evaluate.documents import Documents, choose_documents
 from pipeline.evaluate.score import Scorer, batches_of
-from pipeline.evaluate.suite import run_suite, stride_of, unmeasured_rows
-from pipeline.evaluate.windows import suffix
+from pipeline.evaluate.suite import plan, run_suite, stride_of
+from pipeline.evaluate.windows import Window, suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.parallel.mesh import Mesh
@@ -37,7 +37,7 @@ def toy_evaluation(position: str) -> tuple[Config, Decoder, Documents]:
 
 def rows_of(config: Config, decoder: Decoder, documents: Documents) -> list[dict[str, Any]]:
     scorer = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), batch_tokens=64)
-    return [row for row, _ in run_suite(config, scorer, documents)]
+    return [row for row, _ in run_suite(config, scorer, plan(config, documents))]
 
 
 def alone(exact: OracleDecoder, document: np.ndarray, start: int, target: int) -> float:
@@ -125,7 +125,7 @@ def test_rows_not_measured_yet_say_all_that_makes_them_comparable() -> None:
     config, decoder, documents = toy_evaluation("rope")
     config.extension = {"name": "interpolation", "scale": 2.0}
     measured = [r for r in rows_of(config, decoder, documents) if r["protocol"] != "per-position"]
-    expected = unmeasured_rows(config, documents)
+    expected = [step.unmeasured(config, "fp32") for step in plan(config, documents)]
     numbers = {"defined", "loss", "perplexity", "bits_per_byte", "standard_error", "scored_tokens"}
     for row, before in zip(measured, expected, strict=True):
         assert {k: v for k, v in row.items() if k not in numbers} == {
@@ -162,6 +162,32 @@ def test_per_position_averages_whole_pieces_only() -> None:
             expected.append(np.mean(values))
     assert row["losses"] == pytest.approx(expected, abs=1e-5)
     assert row["scored_tokens"] == 20 * 6
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 24, 1000])
+def test_ranks_are_those_of_each_target_alone(batch_tokens: int) -> None:
+    """Windows of several lengths with several targets each: values stand at their own target's."""
+    config, decoder, documents = toy_evaluation("rope")
+    exact = oracle_of(config, decoder)
+    windows = [Window(2, 0, 59, 3), Window(0, 4, 12, 1), Window(1, 0, 43, 8), Window(0, 0, 8, 2)]
+    scorer = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), batch_tokens)
+    choices = np.array([0, 3, 7, 20, 21, 49])
+    found = scorer.standings(windows, documents.tokens, choices)
+    place = 0
+    for window in windows:
+        document = documents.tokens[window.document]
+        for target in range(window.stop - window.scored + 1, window.stop + 1):
+            shown = torch.from_numpy(document[window.start : target])
+            every = torch.stack([exact.nats(shown, torch.cat([shown[1:], torch.tensor([i])]))[-1]
+                                 for i in range(50)])  # fmt: skip
+            own = float(every[document[target]])
+            assert found.nats[place] == pytest.approx(own, abs=1e-4)
+            assert found.rank[place] == 1 + int((every < own).sum())
+            before = int((every[choices] < own).sum())
+            assert found.among[place] == before + int(document[target] in choices)
+            place += 1
+    assert place == len(found.nats) == 14
+    assert (scorer.score(windows, documents.tokens) == found.nats).all()
 
 
 def test_batches_hold_every_window_once() -> None:
@@ -208,8 +234,8 @@ def test_a_loss_that_is_no_number_is_not_defined_and_not_kept() -> None:
     with torch.no_grad():
         decoder.norm.gain.fill_(math.nan)
     scorer = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), batch_tokens=64)
-    found = list(run_suite(config, scorer, documents))
+    found = list(run_suite(config, scorer, plan(config, documents)))
     assert len(found) == 10
-    for row, nats in found:
-        assert nats is None and row["loss"] is None and not row["defined"]
+    for row, values in found:
+        assert not values and row["loss"] is None and not row["defined"]
         assert "not a finite number" in row["reason"]

@@ -14,6 +14,7 @@ from pipeline.model.loss import IGNORED, Head
 from tests.bench.counting import Largest
 
 VOCAB, WIDTH = 40, 12
+CHOICES = torch.tensor([2, 3, 11, 12, 30])
 WEIGHTS = torch.linspace(-1.0, 2.0, 30)
 # what may come after the nats of a step: one gradient for all of them, or one for each
 ENDS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -138,7 +139,8 @@ def test_without_gradients_the_same_values() -> None:
     assert not values[1::3].any()
 
 
-def test_without_gradients_only_labels_that_count_get_logits() -> None:
+@pytest.mark.parametrize("choices", [None, CHOICES], ids=["nats", "ranks"])
+def test_without_gradients_only_labels_that_count_get_logits(choices: Tensor | None) -> None:
     hidden, head, labels = case(30)
     labels.fill_(IGNORED)[11] = 5
     shapes = set()
@@ -151,8 +153,43 @@ def test_without_gradients_only_labels_that_count_get_logits() -> None:
             return out
 
     with torch.no_grad(), Watch():
-        head(hidden, labels)
+        head(hidden, labels, choices)
     assert {shape[0] for shape in shapes if shape[1:] == (VOCAB,)} == {1, WIDTH}
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 30])
+def test_ranks_count_the_tokens_that_are_as_likely(count: int) -> None:
+    hidden, head, labels = case(count)
+    found = head(hidden, labels, CHOICES)
+    assert found.dtype == torch.float32 and not found.requires_grad
+    logits = (hidden @ head.weight.T).tolist()
+    assert_close(found[:, 0], oracle(hidden, head.weight, labels, ENDS["sum"])[0])
+    for row, label, (_, rank, among) in zip(logits, labels.tolist(), found.tolist(), strict=True):
+        if label == IGNORED:
+            assert (rank, among) == (0, 0)
+            continue
+        assert rank == 1 + sum(other > row[label] for other in row)
+        others = [row[choice] for choice in CHOICES.tolist() if choice != label]
+        itself = label in CHOICES
+        assert among == itself + sum(other > row[label] for other in others)
+
+
+def test_ties_and_what_is_no_number_count_against_the_label() -> None:
+    """An argmax may take any of equal tokens: a label that shares the first place has not won."""
+    logits = torch.tensor([[0.0] * 5, [3.0, 3.0, 1.0, 4.0, 0.0], [2.0, 1.0, 1.0, torch.nan, 0.0]])
+    head = Head(torch.nn.Parameter(torch.eye(5)))
+    found = head(logits, torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]))
+    assert found[:, 1].tolist() == [5, 3, 5]
+    assert found[:2, 2].tolist() == [3, 2]
+    assert not found[2, 0].isfinite()
+
+
+def test_ranks_are_made_in_tiles() -> None:
+    torch.manual_seed(0)
+    head = Head(torch.nn.Parameter(torch.randn(VOCAB, 2)))
+    with Largest() as largest:
+        head(torch.randn(70, 2), torch.arange(70) % VOCAB, CHOICES)
+    assert largest.entries == 8 * VOCAB
 
 
 def test_inside_a_checkpoint_and_twice_through_one_graph() -> None:

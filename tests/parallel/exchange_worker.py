@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from pipeline.evaluate.score import Scorer
-from pipeline.evaluate.suite import run_suite
+from pipeline.evaluate.suite import plan, run_suite
+from pipeline.evaluate.tasks import TaskStep
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
@@ -24,8 +25,10 @@ from pipeline.positions.position_ids import generator, pack_ids, unpack_ids
 from pipeline.training.module import build_decoder
 from tests.distributed.toy import LENGTH, VOCAB, ToySequences, scattered, toy_config
 from tests.evaluate.test_score import toy_evaluation
+from tests.evaluate.toy_task import ToyTask
 
 ROWS = 4
+CPU = torch.device("cpu")
 # sequence_parallel, ring
 MESHES = ((4, 1), (2, 1), (4, 4), (4, 2))
 # encodings under settings of `model`: every modifier of attention once
@@ -141,16 +144,36 @@ def evaluation_error(mesh: Mesh, position: str) -> float:
     for parameter in decoder.parameters():
         dist.broadcast(parameter.data, 0)
     scorer = Scorer(decoder, mesh, exchange_for(mesh), torch.device("cpu"), 64)
-    sharded = [row["loss"] for row, _ in run_suite(config, scorer, documents)]
+    steps = plan(config, documents)
+    sharded = [row["loss"] for row, _ in run_suite(config, scorer, steps)]
     told = [sharded]
     if mesh.rank == 0:
         dist_off = Scorer(decoder, Mesh(), Exchange(), torch.device("cpu"), 64)
         initialized, dist.is_initialized = dist.is_initialized, lambda: False
-        alone = [row["loss"] for row, _ in run_suite(config, dist_off, documents)]
+        alone = [row["loss"] for row, _ in run_suite(config, dist_off, steps)]
         dist.is_initialized = initialized
         told = [alone]
     dist.broadcast_object_list(told, 0)
     return float(max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(sharded, told[0], strict=True)))
+
+
+def task_differences(mesh: Mesh, position: str) -> list[str]:
+    """Fields of a task row, and values behind it, that differ between this mesh and one rank alone;
+    losses by more than rounding."""
+    config, decoder, _ = toy_evaluation(position)
+    for parameter in decoder.parameters():
+        dist.broadcast(parameter.data, 0)
+    step = TaskStep(ToyTask(), 19, None, 9, "test")
+    row, values = step.measure(config, Scorer(decoder, mesh, exchange_for(mesh), CPU, 64))
+    told = [(row, values)]
+    if mesh.rank == 0:
+        with mock.patch.object(dist, "is_initialized", lambda: False):
+            told = [step.measure(config, Scorer(decoder, Mesh(), Exchange(), CPU, 64))]
+    dist.broadcast_object_list(told, 0)
+    alone, behind = told[0]
+    differing = [name for name in alone if name != "loss" and row[name] != alone[name]]
+    differing += ["loss"] if abs(row["loss"] - alone["loss"]) > 1e-5 else []
+    return differing + [n for n in behind if not np.allclose(values[n], behind[n], atol=1e-5)]
 
 
 def traffic(mesh: Mesh) -> dict[str, int]:
@@ -187,6 +210,7 @@ def main() -> None:
         results[f"tokens-{key}"] = list(range(21)[mesh.tokens(21)])
         results[f"round-trip-{key}"] = max(round_trip(mesh))
         results[f"traffic-{key}"] = traffic(mesh)
+        results[f"tasks-{key}"] = task_differences(mesh, "rope")
         for name, (position, model) in MODIFIED.items():
             results[f"modified-{key}-{name}"] = gradient_errors(mesh, position, **model)
         for name, (position, ids_of) in NUMBERED.items():

@@ -77,6 +77,12 @@ def test_every_protocol_gives_the_same_numbers(
 
 
 @pytest.mark.parametrize(("parts", "ring"), MESHES)
+def test_tasks_give_the_same_rows(parts: int, ring: int, ranks: list[dict[str, Any]]) -> None:
+    for results in ranks:
+        assert results[f"tasks-{parts}-{ring}"] == []
+
+
+@pytest.mark.parametrize(("parts", "ring"), MESHES)
 def test_bytes_sent_are_those_of_the_formula(
     parts: int, ring: int, ranks: list[dict[str, Any]]
 ) -> None:

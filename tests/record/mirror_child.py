@@ -1,5 +1,6 @@
 """Run as a process of its own: mirrors rows through the real W&B client and prints its seconds.
 
+A row with an ``image`` names a picture, whose file is under ``path``.
 Usage: python -m tests.record.mirror_child RUN_FOLDER ROWS_JSON EXIT_CODE [KEY=VALUE ...]; it
 finishes when its standard input is closed.
 """
@@ -21,7 +22,10 @@ def main(folder: str, rows: str, exit_code: str, *overrides: str) -> None:
     mirror = WandbMirror(config, Path(folder), enabled=True)
     times.append(time.perf_counter())
     for row in json.loads(rows):
-        mirror.log(row)
+        if "image" in row:
+            mirror.image(row["image"], Path(row["path"]))
+        else:
+            mirror.log(row)
     times.append(time.perf_counter())
     sys.stdin.read()
     times.append(time.perf_counter())

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from pipeline.record.wandb_mirror import points
 from tests.record.fake_wandb import FakeWandb
 from tests.record.mirroring import KEY, POINTS, ROOT, ROWS, SHORT, mirror, sync
@@ -146,6 +148,44 @@ def test_points_leave_out_what_is_null() -> None:
     row = {"kind": "train", "tokens": 5, "loss": 1.0, "gradient_norm": None}
     assert points(row) == [("train/tokens", {"train/tokens": 5, "train/loss": 1.0})]
     assert points({"protocol": "suffix", "length": 9, "defined": False, "loss": None}) == []
+
+
+def task(depth: float | None, **more: Any) -> dict[str, Any]:
+    scores = {"exact_match": 0.5, "loss": 2.0, "rank": 1.5, "perplexity": None}
+    return {"protocol": "task", "task": "passkey", "length": 64, "depth": depth, **scores, **more}
+
+
+def test_a_task_has_its_own_curves_and_a_needle_one_for_each_depth() -> None:
+    assert points(task(None)) == [
+        (
+            "eval/length",
+            {
+                "eval/length": 64,
+                "eval/passkey_exact_match": 0.5,
+                "eval/passkey_loss": 2.0,
+                "eval/passkey_rank": 1.5,
+            },
+        )
+    ]
+    for depth, name in ((0.0, "d0"), (0.25, "d25"), (0.125, "d12_5"), (1.0, "d100")):
+        ((_, point),) = points(task(depth))
+        names = [f"eval/passkey_{key}_{name}" for key in ("exact_match", "loss", "rank")]
+        assert list(point) == ["eval/length", *names]
+    assert points(task(0.5, exact_match=None, loss=None, rank=None)) == []
+
+
+def test_a_picture_arrives_with_the_rows(folder: Path, server: FakeWandb) -> None:
+    figure = Figure(figsize=(1, 1))
+    figure.savefig(folder / "needle.png")
+    image = {"image": "eval/passkey_heatmap", "path": str(folder / "needle.png")}
+    rows = [task(None), image, task(None, length=128)]
+    mirror(folder, rows=rows, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    run = server.only_run()
+    assert [row["eval/length"] for row in run.rows if "eval/length" in row] == [64, 128]
+    (shown,) = (row["eval/passkey_heatmap"] for row in run.rows if "eval/passkey_heatmap" in row)
+    assert shown["_type"] == "image-file"
+    (sent,) = (file for path, file in server.uploads.items() if path.endswith(shown["path"]))
+    assert sent == (folder / "needle.png").read_bytes()
 
 
 def test_positions_are_the_middles_of_their_bins() -> None:

@@ -108,6 +108,18 @@ def test_a_folder_that_takes_no_run_is_said_once(folder: Path) -> None:
     assert sum("no run could be started" in line for line in said.splitlines()) == 1
 
 
+def test_a_picture_that_is_not_there_is_said_once_and_the_rows_arrive(
+    folder: Path, server: FakeWandb
+) -> None:
+    image = {"image": "eval/passkey_heatmap", "path": str(folder / "none.png")}
+    seconds, said = mirror(
+        folder, rows=[image, image, *ROWS], WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url
+    )
+    assert said.count("none.png was not taken") == 1
+    assert seconds["log"] < 0.05
+    assert len(server.only_run().rows) == POINTS
+
+
 def test_a_row_that_cannot_be_taken_is_said_once_and_the_others_arrive(
     folder: Path, server: FakeWandb
 ) -> None:

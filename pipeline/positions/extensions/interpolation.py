@@ -5,6 +5,8 @@ Chen, Wong, Chen, Tian 2023, arXiv 2306.15595, equation 4. Found with some train
 length; without it, scales of 4 and more do badly.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,11 @@ class PositionInterpolation(Extension, RotaryPosition):
     def refusal(cls, position: Position) -> str | None:
         """It needs speeds."""
         return without_speeds(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The scale itself."""
+        return {"scale": times}
 
     def configure(self, *, scale: float = 4.0) -> None:  # type: ignore[override]
         """`scale`: s, at least 1."""

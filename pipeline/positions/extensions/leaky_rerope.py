@@ -5,6 +5,8 @@ Su 2023, kexue.fm/archives/9708; k = 16 and a window of 512 of 4096 tokens as in
 bojone/rerope. From the window on q stands at position w + (i - w)/k and k at j/k.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from pipeline.errors import ConfigError
@@ -29,6 +31,11 @@ class LeakyExtension(Extension):
     def refusal(cls, position: Position) -> str | None:
         """It needs rotations."""
         return rotary_refusal(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The factor that makes the trained distances suffice, with the usual window."""
+        return {"factor": (times - 0.125) / (1.0 - 0.125)}
 
     def configure(self, *, window_share: float = 0.125, factor: float = 16.0) -> None:  # type: ignore[override]
         """`window_share` of the training length is the window, `factor` is k."""

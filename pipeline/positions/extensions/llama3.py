@@ -6,6 +6,8 @@ Meta 2024 (github.com/meta-llama/llama-models, apply_scaling), with factor 8, lo
 L = 8192. It is NTK-by-parts with a shorter ramp, and without YaRN's temperature.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,11 @@ class Llama3Scaling(Extension, RotaryPosition):
     def refusal(cls, position: Position) -> str | None:
         """It needs speeds."""
         return without_speeds(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The factor."""
+        return {"factor": times}
 
     def configure(self, *, factor: float = 8.0, low: float = 1.0, high: float = 4.0) -> None:  # type: ignore[override]
         """`factor` at least 1; `low`, `high`: turns over train_length."""

@@ -10,6 +10,7 @@ one, which the paper finds for texts up to L, is a second extension to be tested
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,11 @@ class LongRope(Extension, RotaryPosition):
         if position.shape.train_length < 2:
             return "its temperature divides by ln(train_length), and train_length is 1"
         return without_speeds(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The scale, and all factors alike."""
+        return {"scale": times, "factors": [times]}
 
     def configure(  # type: ignore[override]
         self, *, scale: float = 4.0, factors: list[float] = _ALIKE, unscaled_tokens: int = 4

@@ -5,6 +5,8 @@ bloc97 2023 (reddit.com/r/LocalLLaMA, "NTK-Aware Scaled RoPE"); Peng et al. 2023
 section 3.1. Of encodings whose speeds are no powers of a base, every speed is divided likewise.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,11 @@ class NtkAwareScaling(Extension, RotaryPosition):
     def refusal(cls, position: Position) -> str | None:
         """It needs a fastest and a slowest speed."""
         return without_speeds(position, pairs=2)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The scale itself."""
+        return {"scale": times}
 
     def configure(self, *, scale: float = 4.0) -> None:  # type: ignore[override]
         """`scale`: s, at least 1."""

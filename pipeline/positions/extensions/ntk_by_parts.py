@@ -7,6 +7,7 @@ in turns. `yarn` adds a temperature.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,11 @@ class NtkByParts(Extension, RotaryPosition):
     def refusal(cls, position: Position) -> str | None:
         """It needs speeds."""
         return without_speeds(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The scale itself."""
+        return {"scale": times}
 
     def configure(self, *, scale: float = 4.0, alpha: float = 1.0, beta: float = 32.0) -> None:  # type: ignore[override]
         """`scale`: s, at least 1; `alpha`, `beta`: turns over train_length."""

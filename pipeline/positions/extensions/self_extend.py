@@ -6,6 +6,9 @@ tokens, and in one place of their code W/G where the paper has its floor. The tr
 suffice for about (L - W) G + W tokens.
 """
 
+import math
+from typing import Any
+
 from torch import Tensor
 
 from pipeline.errors import ConfigError
@@ -31,6 +34,11 @@ class SelfExtension(Extension):
     def refusal(cls, position: Position) -> str | None:
         """It needs rotations."""
         return rotary_refusal(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """Groups that make the trained distances suffice, with the usual window."""
+        return {"group": math.ceil((times - 0.25) / (1.0 - 0.25))}
 
     def configure(self, *, window_share: float = 0.25, group: int = 8) -> None:  # type: ignore[override]
         """`window_share` of the training length is the window of neighbours, W; `group` is G."""

@@ -10,6 +10,7 @@ which has another, the paper's form alone counts the turns.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,11 @@ class Yarn(Extension, RotaryPosition):
     def refusal(cls, position: Position) -> str | None:
         """It needs speeds."""
         return without_speeds(position)
+
+    @classmethod
+    def reaching(cls, times: float) -> dict[str, Any]:
+        """The scale itself."""
+        return {"scale": times}
 
     def configure(  # type: ignore[override]
         self, *, form: str = CODE, scale: float = 4.0, alpha: float = 1.0, beta: float = 32.0

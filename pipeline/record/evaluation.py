@@ -1,0 +1,119 @@
+"""The rows of one evaluation and the arrays behind them, written so that a kill loses one at most.
+
+``<folder>/rows.jsonl`` is there once the evaluation is whole; until then its rows stand in
+``rows.jsonl.partial``. The arrays of a row lie beside, in ``values/<key>-<digits>.npz``, named in
+the row under ``values``; the digits are of the file's sha256, so that a row never meets the arrays
+of another evaluation. Numbers alone are read back: no pickle.
+"""
+
+import hashlib
+import io
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import DataError, StorageError
+from pipeline.record.metrics import MetricsLog, read_rows
+
+Row = dict[str, Any]
+Values = dict[str, npt.NDArray[Any]]
+
+
+class EvaluationLog:
+    """Writes one evaluation; started again with the same `identity`, it goes on where it was.
+
+    `identity` stands for all that decides the numbers. Rows of another one are not mixed in: they
+    are replaced when the new evaluation is whole, and stay until then.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = path, identity
+        self._partial = path.with_name(path.name + ".partial")
+        self._values = path.parent / "values"
+        self.known = self._read()
+        self._log: MetricsLog | None = None
+
+    def write(self, row: Row, values: Values) -> None:
+        """Add one row, after its values. Raises StorageError if the disk refuses."""
+        row = {**row, "evaluation_sha256": self.identity}
+        try:
+            if self._log is None:
+                self._log = self._start()
+            if values:
+                row["values"] = self._store(row["key"], values)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path.parent}: cannot be written: {error.strerror}"
+            ) from error
+        self._log.write(row)
+
+    def finish(self) -> None:
+        """Put the rows in their place and remove the values of rows that are no more."""
+        if self._log is None:
+            return
+        self._log.close()
+        os.replace(self._partial, self.path)
+        named = {row.get("values") for row in read_rows(self.path)}
+        for file in self._values.glob("*.npz*"):
+            if file.name not in named:
+                file.unlink()
+
+    def _start(self) -> MetricsLog:
+        """Begin the partial file, with the rows that are known already."""
+        self._values.mkdir(parents=True, exist_ok=True)
+        self._partial.unlink(missing_ok=True)
+        log = MetricsLog(self._partial)
+        for row, _ in self.known.values():
+            log.write(row)
+        return log
+
+    def _store(self, key: str, values: Values) -> str:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **values)
+        content = buffer.getvalue()
+        name = f"{key}-{hashlib.sha256(content).hexdigest()[:12]}.npz"
+        partial = self._values / f"{name}.partial"
+        partial.write_bytes(content)
+        os.replace(partial, self._values / name)
+        return name
+
+    def _read(self) -> dict[str, tuple[Row, Values]]:
+        """Rows of this evaluation that are there already, by key, with their values."""
+        found: dict[str, tuple[Row, Values]] = {}
+        for path in (self.path, self._partial):
+            for row in read_rows(path) if path.is_file() else []:
+                if row.get("evaluation_sha256") != self.identity:
+                    continue
+                try:
+                    found[row["key"]] = row, read_values(path, row)
+                except DataError:
+                    continue  # damaged: measured again
+        return found
+
+
+def read_values(rows: Path, row: Mapping[str, Any]) -> Values:
+    """The arrays behind a row of the file `rows`; none if the row names none.
+
+    Raises:
+        DataError: the file is missing, or not the one that the row was written with.
+    """
+    if row.get("values") is None:
+        return {}
+    named = re.fullmatch(r"[A-Za-z0-9_.-]+-([0-9a-f]{12})\.npz", str(row["values"]))
+    if not named:
+        raise DataError(f"{rows}: `values` = {row['values']!r} is no name of a file of values")
+    path = rows.parent / "values" / named[0]
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest()[:12] != named[1]:
+            raise DataError(f"{path}: damaged or exchanged; evaluate the run again")
+        with np.load(io.BytesIO(content), allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: cannot be read ({error}); evaluate the run again") from error
