@@ -19,6 +19,7 @@ from pipeline.config.durable import sync
 from pipeline.errors import CheckpointError, StorageError
 
 _WEIGHTS, _MANIFEST = "weights.pt", "manifest.json"
+_MANIFEST_KEYS = {"sha256": str, "bytes": int, "step": int, "tokens": int, "config_hash": str}
 
 
 def _sha256(path: Path) -> str:
@@ -71,22 +72,36 @@ def latest_export(checkpoints: Path) -> Path:
     return max(whole, key=lambda p: int(p.name.removeprefix("step-")))
 
 
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """What an export says of itself: sha256 and bytes of the weights, step, tokens, config_hash.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_text())
+        for key, kind in _MANIFEST_KEYS.items():
+            if not isinstance(manifest[key], kind):
+                raise ValueError(f"{key} = {manifest[key]!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder}: not a whole checkpoint: {error!r}") from error
+    return manifest
+
+
 def load_export(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Verified weights and the manifest of one export.
 
     Raises:
         CheckpointError: a file is missing or differs from the manifest.
     """
-    weights = folder / _WEIGHTS
+    weights, manifest = folder / _WEIGHTS, load_manifest(folder)
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text())
-        expected = manifest["sha256"]
         found = _sha256(weights)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
         raise CheckpointError(f"{folder}: not a whole checkpoint: {error}") from error
-    if found != expected:
+    if found != manifest["sha256"]:
         raise CheckpointError(
-            f"{weights}: sha256 {found} differs from the manifest's {expected}; "
+            f"{weights}: sha256 {found} differs from the manifest's {manifest['sha256']}; "
             "the file is damaged or was exchanged"
         )
     return torch.load(weights, map_location="cpu", weights_only=True), manifest

@@ -17,10 +17,10 @@ def check_modifiers(config: Config) -> None:
     model, steps = config.model, config.trainer.max_steps
     _mask(config)
     _require(
-        model.qk_norm != "cosine" or config.train_length >= 4,
+        model.qk_norm != "cosine" or config.scale_length >= 4,
         "model.qk_norm",
         model.qk_norm,
-        f"its factor 4 ln(`train_length` / 2) vanishes or is tiny at {config.train_length} tokens",
+        f"its factor 4 ln(`train_length` / 2) vanishes or is tiny at {config.scale_length} tokens",
         "Use a train_length of at least 4, or key",
     )
     _require(

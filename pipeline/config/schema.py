@@ -15,6 +15,7 @@ _PATH = r"[^\x00-\x1f\x7f\ud800-\udfff]{1,4096}"
 _PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
 # Groups whose files hold the settings of their own: free keys, beside the `name` of the file.
 NAMED_GROUPS = ("position", "position_ids", "extension")
+PROTOCOLS = ("sliding", "non-overlapping")
 ATTENTION_PATHS = ("auto", "sdpa", "fold", "far_near", "contextual", "tile", "flex")
 _LABEL = r"[A-Za-z0-9_.-]{1,128}"
 _LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
@@ -22,7 +23,10 @@ _LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
 
 @dataclass(frozen=True)
 class Allowed:
-    """What one setting may hold: inclusive bounds, exclusive bounds, choices or a pattern."""
+    """What one setting may hold: inclusive bounds, exclusive bounds, choices or a pattern.
+
+    For a list these hold of each item; it has at least one, unless `empty`.
+    """
 
     low: float | None = None
     high: float | None = None
@@ -31,6 +35,7 @@ class Allowed:
     choices: tuple[str | int, ...] = ()
     pattern: str = ""
     words: str = ""
+    empty: bool = False
 
 
 def _setting(default: Any, **allowed: Any) -> Any:
@@ -64,6 +69,27 @@ class ModelConfig:
         return self.width // self.heads
 
 
+def _share() -> Any:
+    return _setting(0.0, low=0.0, high=1.0)
+
+
+@dataclass
+class MixConfig:
+    """The share of the training sequences that are of each task, instead of text."""
+
+    copy: float = _share()
+    reverse: float = _share()
+    addition: float = _share()
+    sort: float = _share()
+    majority: float = _share()
+    parity: float = _share()
+    recall: float = _share()
+    passkey: float = _share()
+    multi_key: float = _share()
+    multi_value: float = _share()
+    variable_tracking: float = _share()
+
+
 @dataclass
 class DataConfig:
     """The corpus, its tokenizer and its splits."""
@@ -76,6 +102,7 @@ class DataConfig:
     validation_fraction: float = _setting(0.05, low=0.0, below=1.0)
     test_fraction: float = _setting(0.05, low=0.0, below=1.0)
     workers: int = _setting(0, low=0, high=256)
+    mix: MixConfig = field(default_factory=MixConfig)
 
 
 @dataclass
@@ -129,9 +156,22 @@ class EvaluateConfig:
     suffix_tokens: int = _setting(64, low=1, high=2**26)
     documents: int = _setting(32, low=1, high=2**20)
     sliding_documents: int | None = _setting(None, low=1, high=2**20)
+    protocols: list[str] = field(
+        default_factory=lambda: list(PROTOCOLS),
+        metadata={"allowed": Allowed(choices=PROTOCOLS, empty=True)},
+    )
     stride_fraction: float = _setting(0.25, above=0.0, high=1.0)
     batch_tokens: int = _setting(16384, low=1, high=2**30)
     short_documents: int = _setting(8, low=1, high=2**20)
+    tasks: list[str] = field(
+        default_factory=list,
+        metadata={"allowed": Allowed(pattern=NAME, words="the name of a task", empty=True)},
+    )
+    task_examples: int = _setting(32, low=1, high=2**20)
+    needle_depths: list[float] = field(
+        default_factory=lambda: [0.0, 0.25, 0.5, 0.75, 1.0],
+        metadata={"allowed": Allowed(low=0.0, high=1.0)},
+    )
 
 
 @dataclass
@@ -150,7 +190,8 @@ class Config:
     """One run: one configuration, one position encoding, one seed.
 
     Each of the ``NAMED_GROUPS`` always holds ``name``; its other keys are the settings of what is
-    named. ``extension`` is "none" in all that trains: it is what a test does to a trained encoding.
+    named. ``extension`` is what a test does to a trained encoding, or, with ``init_from``, what the
+    run trains its weights on under; "none" in all other training.
     ``sweep`` is empty in a resolved run. ``unresolved`` is no setting and no field: it maps the
     dotted keys whose value came from ``${oc.env:...}`` to that text, which is saved in its place.
     A copy by ``dataclasses.replace`` starts without it.
@@ -159,7 +200,9 @@ class Config:
     experiment: str = _setting("default", pattern=NAME, words=_NAME_WORDS)
     seed: int = _setting(0, low=0, high=2**32 - 1)
     runs: str = _setting("runs", pattern=_PATH, words=_PATH_WORDS)
+    init_from: str | None = _setting(None, pattern=_PATH, words=_PATH_WORDS)
     train_length: int = _setting(128, low=2, high=2**26)
+    encoding_length: int | None = _setting(None, low=2, high=2**26)
     eval_lengths: list[int] = field(
         default_factory=lambda: [64, 128, 256, 512, 1024, 2048],
         metadata={"allowed": Allowed(low=1, high=2**26)},
@@ -179,3 +222,9 @@ class Config:
 
     def __post_init__(self) -> None:
         self.unresolved: dict[str, str] = {}
+
+    @property
+    def scale_length(self) -> int:
+        """Tokens that the encoding, its extension and what in ``model`` depends on a length are
+        scaled to: those of a training sequence of the run that made the weights at first."""
+        return self.encoding_length or self.train_length

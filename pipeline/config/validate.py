@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.config.continued import check_continued
 from pipeline.config.modifiers import check_modifiers, check_reach
 from pipeline.config.schema import NAME, NAMED_GROUPS, Config
+from pipeline.config.tasks import check_tasks, check_tests_used
 from pipeline.config.values import like, problem, settings, show
 from pipeline.errors import ConfigError
 
@@ -60,11 +62,12 @@ def _named(config: Config) -> None:
 
 def _not_extended(config: Config) -> None:
     name = config.extension["name"]
-    if name != Config().extension["name"]:
+    if name != Config().extension["name"] and config.init_from is None:
         raise ConfigError(
             f"`extension` = {show(name)} is not allowed here: an extension changes a trained "
             "encoding when it is tested. Train without, then "
-            f"`python -m pipeline evaluate RUN extension={name}`."
+            f"`python -m pipeline evaluate RUN extension={name}`, or train on under it with "
+            "init_from=RUN."
         )
 
 
@@ -269,6 +272,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _ranks,
     _schedule,
     _data,
+    check_continued,
+    check_tasks,
     check_modifiers,
 )
 _TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (
@@ -276,4 +281,5 @@ _TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (
     _batch,
     _window,
     check_reach,
+    check_tests_used,
 )

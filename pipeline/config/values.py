@@ -84,7 +84,7 @@ def problem(setting: Setting, value: Any) -> str | None:
         return None
     if setting.kind is list:
         items = value if isinstance(value, list) else [value]
-        wrong = not isinstance(value, list) or not value
+        wrong = not isinstance(value, list) or not (value or setting.allowed.empty)
         wrong = wrong or any(_wrong(_item(setting), item) for item in items)
     else:
         wrong = _wrong(setting, value)
@@ -99,7 +99,8 @@ def expected(setting: Setting) -> str:
     """Return in words what a setting takes."""
     allowed = setting.allowed
     if setting.kind is list:
-        return f"a list, each item {expected(_item(setting))}"
+        empty = ", or [] for none" if allowed.empty else ""
+        return f"a list, each item {expected(_item(setting))}{empty}"
     if allowed.choices:
         words = "one of " + ", ".join(map(str, allowed.choices))
     elif allowed.words:

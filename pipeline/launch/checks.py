@@ -3,25 +3,26 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import torch
 
+from pipeline.config.continued import origin_path
 from pipeline.config.label import label
 from pipeline.config.schema import Config, DataConfig
+from pipeline.config.tasks import mixed_shares
+from pipeline.data.mixture import training_sequences
 from pipeline.data.prepare import Prepared, prepare
-from pipeline.data.sequences import Sequences
+from pipeline.data.tasks.registry import build_task
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import extend_decoder, tested_path
-from pipeline.evaluate.suite import unmeasured_rows
 from pipeline.model.decoder import Decoder, parameter_counts
-from pipeline.model.plan import PRECISIONS, attention_path
+from pipeline.model.plan import PRECISIONS
 from pipeline.positions.base import Facts
+from pipeline.positions.position_ids import generator
 from pipeline.positions.registry import NO_EXTENSION
 from pipeline.record.folder import RunFolder
-from pipeline.report.comparable import check_comparable
-from pipeline.report.reading import extended_rows, read_extended, read_run
 from pipeline.training.fit import device_type
 
 
@@ -100,7 +101,7 @@ def check_text(folder: RunFolder, prepared: Prepared) -> None:
     Raises:
         DataError: corpus or tokenizer are not those the run was trained with.
     """
-    summary = json.loads(folder.summary.read_text())
+    summary = json.loads(folder.trained.read_text())
     now = {
         "corpus_sha256": prepared.corpus_sha256,
         "tokenizer_sha256": prepared.tokenizer.sha256,
@@ -114,43 +115,24 @@ def check_text(folder: RunFolder, prepared: Prepared) -> None:
             )
 
 
-def check_rows(folder: RunFolder, config: Config, prepared: Prepared) -> None:
-    """Refuse to measure what could not stand in one table with the other rows of a finished run.
-
-    Raises:
-        ConfigError: the run holds rows, its own or of an extension, of other text or targets.
-    """
-    extended = config.extension["name"] != NO_EXTENSION
-    if not extended and not extended_rows(folder.path):
-        return
-    tested, run = label(config.extension), read_run(folder.path)
-    others = [run] if extended else []
-    others += [one for one in read_extended(run) if one.extension != tested]
-    documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
-    rows = unmeasured_rows(config, documents)
-    try:
-        check_comparable([*others, replace(run, rows=rows, extension=tested if extended else "")])
-    except DataError as error:
-        fix = f"evaluate {folder.path} with these settings first, without the extension"
-        if not extended:
-            fix = f"delete these extensions' folders below {folder.evaluation.parent} first"
-        raise ConfigError(
-            f"the rows of one run must be comparable, and {error}. Or {fix}"
-        ) from error
-
-
 def describe(config: Config) -> str:
     """What a run will do, in one line."""
     parameters, own = check_model(config)
     trainer = config.trainer
     tokens = trainer.max_steps * trainer.batch_sequences * config.train_length
+    # tokens are targets, and the prompts of tasks are none
+    mixed = "at most " if mixed_shares(config.data.mix) else ""
+    name = config.position["name"]
+    if config.init_from is not None:
+        under = label(config.extension) if config.extension["name"] != NO_EXTENSION else "as it is"
+        name += f" ({under}, from {origin_path(config)})"
     return (
-        f"{config.position['name']}: {parameters:,} parameters ({own:,} of the encoding), "
-        f"{trainer.max_steps} steps, {tokens:,} tokens, {trainer.world} ranks "
+        f"{name}: {parameters:,} parameters ({own:,} of the encoding), "
+        f"{trainer.max_steps} steps, {mixed}{tokens:,} tokens, {trainer.world} ranks "
         f"({trainer.data_parallel} data parallel x {trainer.sequence_parallel} sequence parallel"
         f"{f', ring of {trainer.ring}' if trainer.ring > 1 else ''}), "
         f"ZeRO {trainer.zero_stage}, {trainer.precision}, attention by "
-        f"{attention_path(config, device_type(config), config.train_length)}"
+        f"{tested_path(config, device_type(config), config.train_length)}"
     )
 
 
@@ -159,7 +141,8 @@ def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
 
     Raises:
         DataError: a corpus cannot be read, or is too small for the lengths asked for.
-        ConfigError: position ids depend on text that no token of the vocabulary has.
+        ConfigError: position ids depend on text that no token of the vocabulary has, or a task
+            is longer than what it is to be trained or tested at.
     """
     prepared: dict[str, Prepared] = {}
     for config in runs:
@@ -167,12 +150,13 @@ def prepare_all(runs: Sequence[Config]) -> dict[str, Prepared]:
         if key not in prepared:
             prepared[key] = prepare(config.data)
         data = prepared[key]
-        Sequences(data.split("train"), config.train_length)
+        training_sequences(config, data)
         with torch.device("meta"):
             Decoder(config).position_ids.read_vocabulary(data.tokenizer.pieces)
         _check_documents(config, data, config.evaluate.split, config.evaluate.documents)
         if config.trainer.evaluate_every:
             _check_documents(config, data, "validation", config.evaluate.short_documents)
+        _check_tested_tasks(config, data)
     return prepared
 
 
@@ -182,6 +166,19 @@ def _check_documents(config: Config, data: Prepared, split: str, wanted: int) ->
         say(f"note: {wanted} {split} documents were asked for, {found} are long enough: all used")
 
 
+def _check_tested_tasks(config: Config, data: Prepared) -> None:
+    longest = config.eval_lengths[-1]
+    for name in config.evaluate.tasks:
+        task = build_task(name, data.tokenizer, data.split(config.evaluate.split))
+        if task.least > longest:
+            raise ConfigError(
+                f"`evaluate.tasks`: {name} cannot be tested: with this vocabulary an example has "
+                f"at least {task.least} tokens, and the longest of `eval_lengths` is {longest}. "
+                f"Add a length of at least {task.least}, or leave the task out."
+            )
+        task.example(longest, generator(0))  # whether the text is long enough for a haystack
+
+
 def data_key(data: DataConfig) -> str:
     """Equal for data settings that prepare the same folder."""
-    return repr({k: v for k, v in asdict(data).items() if k != "workers"})
+    return repr({k: v for k, v in asdict(data).items() if k not in ("workers", "mix")})

@@ -58,6 +58,25 @@ def _parser() -> argparse.ArgumentParser:
         help="extension=NAME extension.SETTING=VALUE, evaluate.*, eval_lengths or trainer.*",
     )
     evaluate.set_defaults(command=_evaluate)
+    grid = commands.add_parser("grid", help="test a trained run under every extension that fits")
+    grid.add_argument("run", type=Path, help="run folder")
+    grid.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings as of evaluate")
+    grid.add_argument(
+        "--scales", metavar="A,B", help="lengths to reach, in train lengths (default: eval_lengths)"
+    )
+    grid.set_defaults(command=_grid)
+    probe = commands.add_parser("probe", help="look inside a trained run: attention, positions")
+    probe.add_argument("run", type=Path, help="run folder")
+    probe.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="extension=NAME extension.SETTING=VALUE, eval_lengths, evaluate.documents, ...",
+    )
+    probe.add_argument(
+        "--queries", type=int, metavar="N", help="tokens of a document whose attention is looked at"
+    )
+    probe.set_defaults(command=_probe)
     report = commands.add_parser("report", help="table and page with curves from run folders")
     report.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     report.add_argument("--out", type=Path, default=Path("report"), help="default: report")
@@ -107,6 +126,7 @@ def _benched(parser: argparse.ArgumentParser) -> None:
 
 def _train(arguments: argparse.Namespace) -> int:
     from pipeline.launch.checks import describe
+    from pipeline.launch.continued import settle
     from pipeline.launch.ranks import is_rank
     from pipeline.launch.study import train_study, varied_keys
     from pipeline.record.folder import run_name
@@ -120,6 +140,7 @@ def _train(arguments: argparse.Namespace) -> int:
                 f"so a task is 0 to {len(runs) - 1}"
             )
         runs = [runs[arguments.task]]
+    runs = settle(runs)
     if arguments.dry_run:
         for config in runs:
             print(f"# {run_name(config, axes)}: {describe(config)}\n{canonical_yaml(config)}")
@@ -146,9 +167,31 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from pipeline.launch.study import evaluate_run
+    from pipeline.launch.retest import evaluate_run
 
     evaluate_run(arguments.run, arguments.overrides)
+    return 0
+
+
+def _grid(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.grid import test_grid
+
+    scales = None
+    if arguments.scales is not None:
+        try:
+            scales = [float(scale) for scale in arguments.scales.split(",")]
+        except ValueError as error:
+            raise ConfigError(
+                f"--scales {arguments.scales}: numbers with commas between them, such as 2,4,8"
+            ) from error
+    test_grid(arguments.run, scales, arguments.overrides)
+    return 0
+
+
+def _probe(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.probe import probe_run
+
+    probe_run(arguments.run, arguments.overrides, arguments.queries)
     return 0
 
 

@@ -3,45 +3,25 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint.export import latest_export
-from pipeline.config.compose import load
 from pipeline.config.dotted import dotted
 from pipeline.config.groups import is_name, named_group
-from pipeline.config.label import label
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.launch.checks import (
     check_devices,
     check_model,
-    check_rows,
     check_text,
     data_key,
     describe,
     prepare_all,
     say,
 )
+from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.ranks import check_one_node, start_ranks
 from pipeline.launch.tables import report
-from pipeline.model.plan import as_tested
 from pipeline.record.folder import RunFolder, run_name
-from pipeline.report.collect import collect
-from pipeline.report.table import text_table
-
-# what a test may change: none of it alters the weights
-RETESTABLE = (
-    "extension",
-    "eval_lengths",
-    "evaluate.",
-    "trainer.processes",
-    "trainer.nodes",
-    "trainer.sequence_parallel",
-    "trainer.ring",
-    "trainer.accelerator",
-    "trainer.threads",
-)
 
 
 def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
@@ -61,11 +41,14 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
         check_model(config)
         RunFolder.check(config, name=name)
     prepared = prepare_all(runs)
+    for config in runs:
+        check_tokenizer(config, prepared[data_key(config.data)])
     folders, began, trained = [], time.monotonic(), 0
     for number, (config, name) in enumerate(zip(runs, names, strict=True), start=1):
         folder = RunFolder.create(config, name=name)
         folders.append(folder.path)
         data = prepared[data_key(config.data)]
+        check_same_origin(config, folder)
         if folder.finished:
             check_text(folder, data)
             say(f"run {number} of {len(runs)}: {folder.path} is finished; kept as it is")
@@ -75,6 +58,9 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
             minutes = (time.monotonic() - began) / trained * (len(runs) - number + 1) / 60.0
             left = f" (about {minutes:.1f} minutes left)"
         say(f"run {number} of {len(runs)}: {describe(config)}{left}")
+        if folder.trained.is_file():
+            check_text(folder, data)
+            say(f"{folder.path} is trained, and goes on with its evaluation")
         try:
             start_ranks(
                 config, "pipeline.launch.rank", ["train", str(folder.path), str(data.folder)]
@@ -103,52 +89,3 @@ def varied_keys(runs: Sequence[Config]) -> list[str]:
         if any(value != same[0] for same in values.values() for value in same):
             varied.append(named_group(key) if is_name(key) else key)
     return varied
-
-
-def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
-    """Test the newest checkpoint of a run folder again, or under an extension, and print its table.
-
-    Rows of an extension lie beside those of the run and replace those of the same extension with
-    the same settings only.
-
-    Raises:
-        ConfigError: an override would change how the run was trained, the extension does not fit,
-            or the rows could not stand in one table with the others of this run.
-    """
-    folder = RunFolder.open(path)
-    if not folder.finished:
-        raise ConfigError(f"{path} holds a run that was not finished: there is nothing to test")
-    saved, points = load(folder.config, [])[0], load(folder.config, overrides, trains=False)
-    if len(points) > 1:
-        raise ConfigError("sweep: evaluate tests one set of settings at a time; name one")
-    config = points[0]
-    changed = varied_keys([saved, config])
-    trained = [key for key in changed if not key.startswith(RETESTABLE)]
-    if trained:
-        raise ConfigError(
-            f"{', '.join(trained)}: belongs to how {path} was trained and cannot be changed by "
-            f"evaluate, which takes: {', '.join(RETESTABLE)}"
-        )
-    check_one_node(config)
-    check_devices(config)
-    check_model(as_tested(config))
-    latest_export(folder.path / "checkpoints")
-    prepared = prepare_all([config])[data_key(config.data)]
-    check_text(folder, prepared)
-    check_rows(folder, config, prepared)
-    if config.extension != saved.extension:
-        say(
-            f"note: {config.position['name']} under the extension {label(config.extension)}, whose "
-            f"rows go to {folder.evaluation_of(config.extension)}; those of {path} itself stay"
-        )
-    elif changed:
-        say(
-            f"note: tested with other settings ({', '.join(changed)}), whose rows replace those of "
-            f"{path}; evaluate it without settings to have them back"
-        )
-    start_ranks(
-        config,
-        "pipeline.launch.rank",
-        ["evaluate", str(folder.path), str(prepared.folder), *overrides],
-    )
-    print(text_table(collect([folder.path])))

@@ -33,7 +33,8 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 def decides_text(config: Config) -> dict[str, Any]:
     """The settings that decide what is scored: runs that differ in one belong to no one table."""
     data, test = asdict(config.data), asdict(config.evaluate)
-    kept = {f"data.{key}": data[key] for key in data if key not in ("workers", "prepared")}
+    train_only = ("workers", "prepared", "mix")
+    kept = {f"data.{key}": data[key] for key in data if key not in train_only}
     kept |= {f"evaluate.{key}": test[key] for key in test if key != "batch_tokens"}
     return {"train_length": config.train_length, "eval_lengths": config.eval_lengths, **kept}
 

@@ -17,6 +17,7 @@ from pipeline.report.fragments import (
     table,
     tokens_of,
 )
+from pipeline.report.lineage import lineage_line
 from pipeline.report.reading import Run
 from pipeline.report.table import PROTOCOLS, interval
 
@@ -39,7 +40,7 @@ def cost_table(study: Study) -> str:
             short_number(_mean(runs, "tokens_per_second")),
             _bytes(max(run.summary["peak_memory_bytes"] for run in runs)),
             _seconds(_mean(runs, "train_seconds")),
-            "–" if runs[0].extension else _seconds(_mean(runs, "evaluate_seconds")),
+            _evaluating(runs),
             f"{_mean(runs, 'final_loss'):.3f}",
         )
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
@@ -119,7 +120,8 @@ def provenance(study: Study) -> str:
     rows = "".join(_run_row(run) for run in study.trained_runs)
     columns = ("run", "seed", "tokens", "commit", "configuration", "corpus", "tokenizer")
     machines = dict.fromkeys(_machine(run) for run in study.trained_runs)
-    said = "".join(f"<p>{escape(machine)}</p>" for machine in machines)
+    lines = [line for run in study.trained_runs if (line := lineage_line(run))]
+    said = "".join(f"<p>{escape(line)}</p>" for line in [*lines, *machines])
     body = f'<tbody class="encoding">{rows}</tbody>'
     configurations = "".join(_configuration(run) for run in study.trained_runs)
     return (
@@ -156,6 +158,12 @@ def _configuration(run: Run) -> str:
         f"<details><summary>Configuration of {escape(run.name)}</summary>"
         f"<pre>{escape(text)}</pre></details>"
     )
+
+
+def _evaluating(runs: Sequence[Run]) -> str:
+    """The time of the runs whose evaluation went through at once; of extensions it is not known."""
+    timed = [run for run in runs if run.summary["evaluate_seconds"] is not None]
+    return _seconds(_mean(timed, "evaluate_seconds")) if timed and not runs[0].extension else "–"
 
 
 def _mean(runs: Sequence[Run], key: str) -> float:

@@ -12,11 +12,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.config.groups import is_name, named_group
 from pipeline.config.label import shown
 from pipeline.config.schema import Config
 from pipeline.errors import DataError
+from pipeline.evaluate.seeds import half_width
+from pipeline.evaluate.usable import usable_lengths
 from pipeline.report.comparable import check_comparable, differing, flat_settings
+from pipeline.report.lineage import origin_words
 from pipeline.report.reading import Run, read_extended, read_run
 
 # what changes what an encoding is, beside its own settings
@@ -30,9 +35,8 @@ CHANGING = (
 class Cell:
     """One encoding at one length under one protocol, over its seeds.
 
-    ``loss`` in nats per token, ``spread`` the half-width of its interval: the standard deviation
-    over seeds if there are several, else two standard errors over documents. Both None if not
-    defined, and then ``reason`` says why.
+    ``loss`` in nats per token, ``spread`` half of its 95 % t interval: over seeds if there are
+    several, else over documents. Both None if not defined, and then ``reason`` says why.
     """
 
     loss: float | None
@@ -118,19 +122,10 @@ class Study:
 
         None if nothing was measured within train_length.
         """
-        cells = {length: self.cell(label, "suffix", length) for length in self.lengths("suffix")}
-        known = {n: cell.loss for n, cell in cells.items() if cell and cell.loss is not None}
-        inside = {n: loss for n, loss in known.items() if n <= self.train_length}
-        if not inside:
-            return None
-        bound = 1.02 * min(inside.values())
-        usable = max(n for n, loss in inside.items() if loss <= bound)
-        for length in cells:
-            if length > self.train_length:
-                if known.get(length, math.inf) > bound:
-                    break
-                usable = length
-        return usable
+        lengths = self.lengths("suffix")
+        cells = [self.cell(label, "suffix", length) for length in lengths]
+        losses = [math.inf if cell is None or cell.loss is None else cell.loss for cell in cells]
+        return int(usable_lengths(lengths, np.array([losses]), self.train_length)[0]) or None
 
 
 def collect(folders: Sequence[Path]) -> Study:
@@ -191,12 +186,14 @@ def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
         return Cell(None, None, None, None, reason=reason, **counts)
     losses = [row["loss"] for row in rows]
     loss = statistics.fmean(losses)
-    error = rows[0].get("standard_error")
-    spread = statistics.stdev(losses) if len(losses) > 1 else None if error is None else 2 * error
+    if len(losses) > 1:
+        count, error = len(losses), statistics.stdev(losses) / math.sqrt(len(losses))
+    else:
+        count, error = rows[0]["documents"], rows[0].get("standard_error")
     bits = [row["bits_per_byte"] for row in rows if row.get("bits_per_byte") is not None]
     return Cell(
         loss=loss,
-        spread=spread,
+        spread=None if error is None else half_width(error, count),
         perplexity=math.exp(loss) if loss < 690 else None,
         bits_per_byte=statistics.fmean(bits) if bits else None,
         reason=None,
@@ -212,7 +209,8 @@ def _varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
     """The encoding's name, with the keys that tell it from other runs of the same encoding, and
-    with what not all runs have and other than by default: ids and modifiers change an encoding."""
+    with what not all runs have and other than by default: ids and modifiers change an encoding. A
+    continued run has the extension that it was trained under, and where its weights are from."""
     name = str(run.config["position"]["name"])
     same = [other for other in runs if other.config["position"]["name"] == name]
     flat, usual = flat_settings(run.config), flat_settings(asdict(Config()))
@@ -222,7 +220,8 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
         for key in differing(runs)
         if key.startswith(CHANGING) and key in flat and flat[key] != usual.get(key)
     )
-    extra = [f"{_last(key)} {shown(flat[key])}" for key in keys if key in flat]
+    told = [key for key in keys if key in flat and not key.startswith(("init_from", "extension."))]
+    extra = [*origin_words(run, same), *(f"{_last(key)} {shown(flat[key])}" for key in told)]
     return f"{name} ({', '.join(extra)})" if extra else name
 
 

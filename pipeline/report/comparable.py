@@ -5,19 +5,24 @@ from typing import Any
 
 from pipeline.config.dotted import dotted
 from pipeline.errors import DataError
+from pipeline.report.lineage import origin_of_treatment
 from pipeline.report.reading import Run
 
 # Keys, or their beginnings, that may differ without the runs being different treatments.
 NOT_A_TREATMENT = (
     "seed", "runs", "experiment", "wandb.", "data.prepared", "data.workers", "trainer.threads",
     "trainer.log_every",
+    # follows from init_from
+    "encoding_length",
 )  # fmt: skip
 SAME_IN_ONE_TABLE = ("text_sha256", "suffix_tokens", "train_length", "split", "stride")
+# of what is measured after training; the short evaluations are made in the precision of training
+SAME_IN_TESTS = ("precision", "corpus_sha256", "tokenizer_sha256", "code_sha256")
 SAME_IN_TRAINING = ("corpus_sha256", "tokenizer_sha256")
 # Keys, or their beginnings, that decide which text is scored.
 DECIDE_TEXT = (
     "eval_lengths", "train_length", "evaluate.documents", "evaluate.sliding_documents",
-    "evaluate.suffix_tokens", "evaluate.split", "data.",
+    "evaluate.suffix_tokens", "evaluate.split", "evaluate.task_examples", "data.",
 )  # fmt: skip
 DECIDE_SHORT_TEXT = (
     "eval_lengths", "train_length", "evaluate.short_documents", "evaluate.suffix_tokens", "data.",
@@ -32,12 +37,17 @@ def check_comparable(runs: Sequence[Run]) -> None:
     for field in SAME_IN_TRAINING:
         _check_training(runs, field)
     for field in SAME_IN_ONE_TABLE:
-        _check_rows(runs, field)
+        _check_rows(runs, field, "rows")
+        _check_rows(runs, field, "short_rows")
+    for field in SAME_IN_TESTS:
+        _check_rows(runs, field, "rows")
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys and values of a configuration, without those that are no treatment."""
     flat = dotted(config)
+    if "init_from" in flat:
+        flat["init_from"] = origin_of_treatment(config)
     return {key: value for key, value in flat.items() if not key.startswith(NOT_A_TREATMENT)}
 
 
@@ -68,29 +78,33 @@ def _check_training(runs: Sequence[Run], field: str) -> None:
         )
 
 
-def _check_rows(runs: Sequence[Run], field: str) -> None:
+def _check_rows(runs: Sequence[Run], field: str, kind: str) -> None:
     """Refuse runs whose rows differ in a field although they are shown side by side."""
-    for kind in ("rows", "short_rows"):
-        seen: dict[tuple[object, ...], dict[object, Run]] = {}
-        for run in runs:
-            for row in getattr(run, kind):
-                where: tuple[object, ...] = ()
-                if field == "stride":
-                    where = (row["protocol"], row["length"])
-                elif field == "text_sha256":
-                    # Protocols may score different text, but one is the control of the other.
-                    control = row["protocol"] == "window control"
-                    where = ("suffix" if control else row["protocol"],)
-                # Protocols without a suffix have no suffix_tokens: no disagreement.
-                if row.get(field) is not None:
-                    seen.setdefault(where, {}).setdefault(row[field], run)
-        for where, values in seen.items():
-            if len(values) > 1:
-                why = _why_text(values, kind, str(where[0])) if field == "text_sha256" else ""
-                raise DataError(
-                    f"these runs do not belong in one table: {why}{field} differs "
-                    f"({_where(values)}). {_advice(kind)}"
-                )
+    seen: dict[tuple[object, ...], dict[object, Run]] = {}
+    for run in runs:
+        for row in getattr(run, kind):
+            # Protocols without a suffix have no suffix_tokens: no disagreement.
+            if row.get(field) is not None:
+                seen.setdefault(_side_by_side(row, field), {}).setdefault(row[field], run)
+    for where, values in seen.items():
+        if len(values) > 1:
+            why = _why_text(values, kind, str(where[0])) if field == "text_sha256" else ""
+            raise DataError(
+                f"these runs do not belong in one table: {why}{field} differs "
+                f"({_where(values)}). {_advice(kind)}"
+            )
+
+
+def _side_by_side(row: Mapping[str, Any], field: str) -> tuple[object, ...]:
+    """Equal for rows that must agree in a field."""
+    if field == "stride":
+        return row["protocol"], row["length"]
+    if field != "text_sha256":
+        return ()
+    if row["protocol"] == "task":
+        return "task", row.get("task"), row["length"], row.get("depth")
+    # Protocols may score different text, but one is the control of the other.
+    return ("suffix" if row["protocol"] == "window control" else row["protocol"],)
 
 
 def _why_text(values: Mapping[object, Run], kind: str, protocol: str) -> str:
@@ -113,6 +127,7 @@ def _settings(runs: Sequence[Run], keys: tuple[str, ...]) -> str:
     """``key is A in one and B in other; `` for every setting out of ``keys`` that differs."""
     flats = {run.path: flat_settings(run.config) for run in runs}
     names = dict.fromkeys(key for flat in flats.values() for key in flat if key.startswith(keys))
+    names = {name: None for name in names if not name.startswith("data.mix.")}  # text is the same
     return "".join(
         _differences(name, [(run, flats[run.path].get(name)) for run in runs]) for name in names
     )

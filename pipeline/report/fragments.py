@@ -15,6 +15,15 @@ def table(head: str, body: str) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
 
 
+def figure(svg: str, name: str, caption: str) -> str:
+    """A section with one picture and what it shows."""
+    title = escape(name)
+    return (
+        f'<section><h2>{title}</h2><figure role="img" aria-label="{title}">{svg}'
+        f"<figcaption>{escape(caption)}</figcaption></figure></section>"
+    )
+
+
 def heads(names: Sequence[str]) -> str:
     """Column titles of a table about text and numbers."""
     return "".join(f"<th>{escape(name)}</th>" for name in names)
@@ -54,8 +63,9 @@ def length_cells(
 
 
 def tokens_of(run: Run) -> int:
-    """Training tokens behind the evaluated weights."""
-    return max(int(row["tokens"]) for row in run.rows)
+    """Training tokens behind the evaluated weights, those of runs that this one continues too."""
+    before = sum(int(one["tokens"]) for one in run.lineage)
+    return before + max(int(row["tokens"]) for row in run.rows)
 
 
 def spanned(values: Sequence[float]) -> str:

@@ -12,11 +12,21 @@ from pathlib import Path
 from pipeline.errors import StorageError
 from pipeline.report.appendix import cost_table, other_protocols, protocol, provenance
 from pipeline.report.collect import Study, collect
+from pipeline.report.context_use import context_section
 from pipeline.report.curves import draw
+from pipeline.report.differences import differences_section
 from pipeline.report.drawing import as_svg, save_png
+from pipeline.report.fragments import figure
+from pipeline.report.gains import find_gains, gains_csv
+from pipeline.report.pairs import find_pairs, pairs_csv
+from pipeline.report.probe_pictures import draw_probes
+from pipeline.report.probes import find_probes, probes_section
 from pipeline.report.sections import conclusions, lead, main_table, title
 from pipeline.report.style import CSS
 from pipeline.report.table import csv_table, text_table
+from pipeline.report.task_pictures import draw_tasks
+from pipeline.report.tasks import tasks_csv, tasks_of, tasks_section
+from pipeline.report.values import read_values
 
 CAPTIONS = {
     "suffix": (
@@ -40,19 +50,29 @@ CAPTIONS = {
 
 
 def build_report(folders: Sequence[Path], out: Path) -> Path:
-    """Write ``index.html``, ``table.csv``, ``table.txt`` and a PNG of each picture into ``out``.
+    """Write ``index.html``, ``table.csv``, ``pairs.csv``, ``gains.csv``, ``table.txt`` and a PNG of
+    each picture into ``out``, and ``tasks.csv`` if there are task rows.
 
     Returns the path of the page. Raises DataError if the runs cannot be compared, StorageError if
     ``out`` cannot be written. The page itself comes last, whole.
     """
     study = collect(folders)
-    figures = draw(study)
-    html = render(study, {stem: as_svg(figure, stem) for stem, figure in figures.items()})
+    probes = find_probes(study)
+    figures = {**draw(study), **draw_tasks(study), **draw_probes(study, probes)}
+    values = read_values(study)
+    pairs, gains = find_pairs(study, values), find_gains(study, values)
+    comparison = [differences_section(study, pairs), context_section(study, gains)]
+    pictures = {stem: as_svg(figure, stem) for stem, figure in figures.items()}
+    html = render(study, pictures, comparison, probes_section(study, probes, pictures))
     page = out / "index.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "table.csv").write_text(csv_table(study), encoding="utf-8")
         (out / "table.txt").write_text(text_table(study), encoding="utf-8")
+        (out / "pairs.csv").write_text(pairs_csv(pairs), encoding="utf-8")
+        (out / "gains.csv").write_text(gains_csv(study, gains), encoding="utf-8")
+        if tasks_of(study):
+            (out / "tasks.csv").write_text(tasks_csv(study), encoding="utf-8")
         for stem, figure in figures.items():
             save_png(figure, out / f"{stem}.png")
         partial = out / "index.html.partial"
@@ -63,8 +83,11 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     return page
 
 
-def render(study: Study, pictures: dict[str, str]) -> str:
-    """The whole page; ``pictures`` maps the names that ``curves.draw`` gives to SVG elements."""
+def render(study: Study, pictures: dict[str, str], comparison: Sequence[str], probed: str) -> str:
+    """The whole page; ``pictures`` maps the names that ``curves.draw`` gives to SVG elements,
+    ``comparison`` are the sections that set encodings and lengths against each other, ``probed``
+    the one about the inside of the models.
+    """
     heading = escape(title(study))
     parts = [
         f"<h1>{heading}</h1>",
@@ -72,7 +95,10 @@ def render(study: Study, pictures: dict[str, str]) -> str:
         main_table(study),
         _figure(pictures, "suffix"),
         conclusions(study),
+        *comparison,
         _figure(pictures, "per-position"),
+        tasks_section(study, pictures),
+        probed,
         _figure(pictures, "training"),
         cost_table(study),
         other_protocols(study),
@@ -92,8 +118,4 @@ def render(study: Study, pictures: dict[str, str]) -> str:
 def _figure(pictures: dict[str, str], stem: str) -> str:
     if stem not in pictures:
         return ""
-    name, caption = CAPTIONS[stem]
-    return (
-        f'<section><h2>{name}</h2><figure role="img" aria-label="{name}">{pictures[stem]}'
-        f"<figcaption>{caption}</figcaption></figure></section>"
-    )
+    return figure(pictures[stem], *CAPTIONS[stem])

@@ -1,6 +1,7 @@
 """Reads one run folder; where something the report needs is missing, names file and key."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.label import file_name
+from pipeline.config.label import file_name, label
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
 
@@ -22,8 +23,12 @@ CONFIG: Kinds = {"position.name": (str,), "train_length": (int,), "seed": (int,)
 SUMMARY: Kinds = {
     "parameters": (int,), "position_parameters": (int,), "attention_path": (str,),
     "tokens_per_second": NUMBER,
-    "peak_memory_bytes": NUMBER, "train_seconds": NUMBER, "evaluate_seconds": NUMBER,
+    "peak_memory_bytes": NUMBER, "train_seconds": NUMBER, "evaluate_seconds": LOSS,
     "final_loss": NUMBER, "corpus_sha256": (str,), "tokenizer_sha256": (str,),
+}  # fmt: skip
+ANCESTOR: Kinds = {
+    "run": (str,), "config_hash": (str,), "step": (int,), "tokens": (int,), "train_length": (int,),
+    "extension": (str,), "weights_sha256": (str,),
 }  # fmt: skip
 ENVIRONMENT: Kinds = {
     "python": (str,), "packages": (dict,), "platform": (str,), "cpu": (str, NoneType),
@@ -32,7 +37,8 @@ ENVIRONMENT: Kinds = {
 ROW: Kinds = {
     "protocol": (str,), "length": (int,), "defined": (bool,), "loss": LOSS, "documents": (int,),
     "scored_tokens": (int,), "split": (str,), "text_sha256": (str,), "seed": (int,),
-    "train_length": (int,), "tokens": (int,),
+    "train_length": (int,), "tokens": (int,), "precision": (str,), "corpus_sha256": (str,),
+    "tokenizer_sha256": (str,), "code_sha256": (str,),
 }  # fmt: skip
 ROW_OF_EXTENSION: Kinds = {"extension": (str,), "extension_settings": (str,)}
 ROW_OF_PROTOCOL: Mapping[str, Kinds] = {
@@ -40,7 +46,31 @@ ROW_OF_PROTOCOL: Mapping[str, Kinds] = {
     "window control": {"suffix_tokens": (int,)},
     "sliding": {"stride": (int,)},
     "per-position": {"bin": (int,), "losses": (list,)},
-}
+    "task": {
+        "task": (str,), "depth": LOSS, "exact_match": LOSS, "rank": LOSS, "choices": (int,),
+        "chance": NUMBER, "chance_exact_match": LOSS, "examples": (int,), "real_length": LOSS,
+        "real_depth": LOSS,
+    },
+}  # fmt: skip
+# what a row that is defined must have a number under
+DEFINED: Kinds = {"loss": NUMBER}
+DEFINED_TASK: Kinds = {
+    "exact_match": NUMBER, "rank": NUMBER, "chance_exact_match": NUMBER, "real_length": NUMBER,
+}  # fmt: skip
+PROBE_ROW: Kinds = {
+    "probe": (str,), "run": (str,), "seed": (int,), "length": (int,), "layer": (int,),
+    "defined": (bool,), "reason": (str, NoneType), "documents": (int,), "queries": (int,),
+    "split": (str,), "text_sha256": (str,), "precision": (str,), "code_sha256": (str,),
+    **ROW_OF_EXTENSION,
+}  # fmt: skip
+PROBE_ROW_OF_KIND: Mapping[str, Kinds] = {
+    "attention": {
+        "head": (int,), "edges": (list,), "mass": (list, NoneType), "distance": LOSS,
+        "beyond": LOSS,
+    },
+    "resolution": {"head": (int,), "resolution": LOSS},
+    "decodability": {"target": (str,), "r2": LOSS, "control_r2": LOSS},
+}  # fmt: skip
 METRICS_ROW: Kinds = {"kind": (str,)}
 METRICS_ROW_OF_KIND: Mapping[str, Kinds] = {
     "train": {"tokens": (int,), "loss": LOSS},
@@ -72,6 +102,11 @@ class Run:
         return f"{self.path.resolve().parent.name}/{self.path.resolve().name}"
 
     @property
+    def lineage(self) -> list[dict[str, Any]]:
+        """The runs whose weights this one trained on, oldest first; mostly none."""
+        return list(self.summary.get("lineage", []))
+
+    @property
     def where(self) -> str:
         """The folder, and the extension if its rows are those of one."""
         return f"{self.path} + {self.extension}" if self.extension else str(self.path)
@@ -93,12 +128,18 @@ def read_run(folder: Path) -> Run:
         where = f"{folder / 'metrics.jsonl'}:{number}"
         _need(row, METRICS_ROW, where)
         _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
+    config = _mapping(folder / "config.yaml", CONFIG)
+    summary = _mapping(folder / "summary.json", SUMMARY)
+    for ancestor in summary.get("lineage", []):
+        _need(ancestor, ANCESTOR, f"{folder / 'summary.json'}: lineage")
+    # a run may have been trained under an extension, and is then tested under it
+    own = label(config.get("extension", {"name": "none"}))
     return Run(
         path=folder,
-        config=_mapping(folder / "config.yaml", CONFIG),
-        summary=_mapping(folder / "summary.json", SUMMARY),
+        config=config,
+        summary=summary,
         environment=_mapping(folder / "environment.json", ENVIRONMENT),
-        rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl"),
+        rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl", own),
         train_rows=[row for row in metrics if row["kind"] == "train"],
         short_rows=[row for row in metrics if row["kind"] == "evaluation"],
         config_sha256=(folder / "finished").read_text().strip(),
@@ -117,13 +158,36 @@ def read_extended(run: Run) -> list[Run]:
     """
     found = []
     for path in extended_rows(run.path):
-        rows = _evaluation_rows(path, extended=True)
+        rows = _evaluation_rows(path, None)
         named = f"{rows[0]['extension']} {rows[0]['extension_settings']}".rstrip()
         found.append(replace(run, rows=rows, train_rows=[], short_rows=[], extension=named))
     return found
 
 
-def _evaluation_rows(path: Path, *, extended: bool = False) -> list[dict[str, Any]]:
+def read_probes(run: Run) -> dict[Path, list[dict[str, Any]]]:
+    """The rows of ``python -m pipeline probe`` by file, those of the run itself first; empty if it
+    was not probed.
+
+    Raises DataError if a file is empty, damaged or not of the one extension that it is named by.
+    """
+    found: dict[Path, list[dict[str, Any]]] = {}
+    own = label(run.config.get("extension", {"name": "none"}))
+    folder = run.path / "probes"
+    for path in [*folder.glob("rows.jsonl"), *sorted(folder.glob("*/rows.jsonl"))]:
+        rows = read_rows(path)
+        if not rows:
+            raise DataError(f"{path}: no row; probe the run again, or delete the file")
+        for number, row in enumerate(rows, start=1):
+            where = f"{path}:{number}"
+            _need(row, PROBE_ROW, where)
+            _need(row, PROBE_ROW_OF_KIND.get(row["probe"], {}), where)
+            _check_extension(row, path, number, own if path.parent == folder else None)
+        found[path] = rows
+    return found
+
+
+def _evaluation_rows(path: Path, own: str | None) -> list[dict[str, Any]]:
+    """Rows of the extension ``own``, or, if it is None, of that which the folder is named by."""
     rows = read_rows(path)
     if not any(row.get("protocol") == "suffix" for row in rows):
         raise DataError(f"{path}: no row of protocol 'suffix'")
@@ -131,20 +195,35 @@ def _evaluation_rows(path: Path, *, extended: bool = False) -> list[dict[str, An
         _need(row, ROW, f"{path}:{number}")
         _need(row, ROW_OF_PROTOCOL.get(row["protocol"], {}), f"{path}:{number}")
         if row["defined"]:
-            _need(row, {"loss": NUMBER}, f"{path}:{number}")
-        _check_extension(row, path, number, extended)
+            _need(row, DEFINED, f"{path}:{number}")
+        if row["protocol"] == "task":
+            _check_task(row, f"{path}:{number}")
+        _check_extension(row, path, number, own)
     return rows
 
 
-def _check_extension(row: Mapping[str, Any], path: Path, number: int, extended: bool) -> None:
-    """Refuse a row of an extension among a run's own, and any other among those of an extension."""
-    if extended:
+def _check_task(row: Mapping[str, Any], where: str) -> None:
+    """Refuse a task row whose numbers cannot be, or whose name is not fit for a file."""
+    if not re.fullmatch(r"[a-z0-9_]+", row["task"]):
+        raise DataError(f"{where}: `task` = {row['task'][:80]!r} is no name of a task")
+    if row["defined"]:
+        _need(row, DEFINED_TASK, where)
+        if row["examples"] < 1 or not 0 <= row["exact_match"] <= 1:
+            raise DataError(
+                f"{where}: `exact_match` = {row['exact_match']} of `examples` = {row['examples']} "
+                "is no share; the run folder is damaged. Evaluate the run again"
+            )
+
+
+def _check_extension(row: Mapping[str, Any], path: Path, number: int, own: str | None) -> None:
+    """Refuse a row of another extension among a run's own, and among those of an extension."""
+    if own is None:
         _need(row, ROW_OF_EXTENSION, f"{path}:{number}")
     # rows that were written before there were extensions do not name one
     name, settings = row.get("extension", "none"), row.get("extension_settings", "")
     named = f"{name} {settings}".rstrip()
-    if file_name(named) != path.parent.name if extended else name != "none":
-        place = f"{path.parent.name!r}" if extended else "the trained encoding itself"
+    if file_name(named) != path.parent.name if own is None else named != own:
+        place = f"{path.parent.name!r}" if own is None else "the trained encoding itself"
         raise DataError(
             f"{path}:{number}: a row of extension {named!r} among those of {place}. Evaluate the "
             "run again, or delete the file"

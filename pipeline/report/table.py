@@ -82,10 +82,10 @@ def beyond(study: Study, label: str) -> str | None:
 def interval(study: Study) -> str:
     """What the number behind ± is."""
     if all(len(runs) > 1 for runs in study.encodings.values()):
-        return "± one standard deviation over seeds"
+        return "± 95 % interval over seeds (t)"
     if all(len(runs) == 1 for runs in study.encodings.values()):
-        return "± two standard errors over documents (one seed)"
-    return "± one standard deviation over seeds, or two standard errors over documents of one seed"
+        return "± 95 % interval over documents (t, one seed)"
+    return "± 95 % interval (t) over seeds, or over documents of one seed"
 
 
 def notes(study: Study) -> list[str]:

@@ -16,7 +16,7 @@ from pipeline.evaluate.documents import Documents
 from pipeline.model.decoder import parameter_counts
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.callbacks.short_evaluation import ShortEvaluation
-from pipeline.training.module import Pretraining, build_decoder
+from pipeline.training.module import Pretraining, Start, build_decoder
 from pipeline.training.strategy import SequenceParallelStrategy
 
 
@@ -49,6 +49,7 @@ def fit(
     name: str,
     module: Pretraining | None = None,
     vocabulary: Sequence[bytes] = (),
+    start: Start | None = None,
 ) -> Fitted:
     """Train `max_steps` optimizer steps; every rank of the world calls it.
 
@@ -58,15 +59,16 @@ def fit(
         documents: what the short evaluations use; None = no short evaluation.
         write: receives metric rows, on rank 0 only.
         name: shown beside the progress bar.
-        module: the LightningModule; None = a fresh one.
+        module: the LightningModule; None = one that begins at `start`.
         vocabulary: the text of every token, for position ids that depend on it.
+        start: what training goes on from; None = fresh weights.
 
     Raises:
         TrainingDiverged: the loss is not finite.
     """
     quiet_libraries()
     trainer_config = config.trainer
-    module = module or Pretraining(config, build_decoder(config))
+    module = module or Pretraining(config, build_decoder(config, start))
     module.decoder.position_ids.read_vocabulary(vocabulary)
     parameters = parameter_counts(module.decoder)
     recorder = Recorder(trainer_config, write, name)
@@ -90,7 +92,8 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    data = TrainingData(sequences, config, module.decoder.position_ids)
+    done_before = start.steps if start is not None else 0
+    data = TrainingData(sequences, config, module.decoder.position_ids, done_before)
     trainer.fit(module, datamodule=data)
     assert module.last is not None
     done = recorder.tokens, recorder.train_seconds, module.last.loss

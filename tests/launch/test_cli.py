@@ -242,7 +242,7 @@ def test_separators_that_no_token_ends_in_are_refused_with_the_corpus(
     tokenizer = SimpleNamespace(pieces=[b"", b"a", b"b"])
     made = SimpleNamespace(tokenizer=tokenizer, split=lambda name: None)
     monkeypatch.setattr(checks, "prepare", lambda data: made)
-    monkeypatch.setattr(checks, "Sequences", lambda pack, length: None)
+    monkeypatch.setattr(checks, "training_sequences", lambda config, data: None)
     monkeypatch.setattr(checks, "_check_documents", lambda *asked: None)
     with pytest.raises(ConfigError, match="no token of the vocabulary ends so"):
         checks.prepare_all([config])

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.launch.cli import main
+from pipeline.record.evaluation import read_values
 from pipeline.record.metrics import read_rows
 from tests.launch.made_study import command, write_study
 
@@ -60,10 +60,9 @@ def test_rows_of_an_extension_have_files_of_their_own_and_say_so(run: Path) -> N
         [row[key] for key in same] for row in scaled
     ]
     assert {row["attention_path"] for row in own + scaled} == {"sdpa"}
-    nats = np.load(run / "evaluation" / "interpolation-scale=4" / "nats.npz")
-    assert "suffix-132" in nats and "suffix-132" in np.load(run / "evaluation" / "nats.npz")
-    suffix = {row["length"]: row["loss"] for row in scaled if row["protocol"] == "suffix"}
-    assert suffix[132] == pytest.approx(float(nats["suffix-132"].mean()))
+    row = next(row for row in scaled if row["key"] == "suffix-132")
+    nats = read_values(run / "evaluation" / "interpolation-scale=4" / "rows.jsonl", row)["nats"]
+    assert row["loss"] == pytest.approx(float(nats.mean()))
 
 
 def test_the_trained_weights_are_tested_under_it(run: Path) -> None:
@@ -86,15 +85,26 @@ def test_the_table_and_the_page_show_both_beside_the_trained_one(run: Path, tmp_
 
 def test_testing_again_on_two_ranks_replaces_its_own_rows_only(run: Path) -> None:
     folder = run / "evaluation" / "interpolation-scale=4"
-    before, losses = contents(run), [row["loss"] for row in rows_of(run, folder.name)]
-    written = {path: path.stat().st_mtime_ns for path in before}
+    losses = [row["loss"] for row in rows_of(run, folder.name)]
+    before = {path: path.stat().st_mtime_ns for path in contents(run)}
     two = ("trainer.processes=2", "trainer.sequence_parallel=2")
     assert "those of" in extended(run, "extension.scale=4", *two).stderr
-    assert before.keys() == contents(run).keys()
-    changed = {path for path in before if path.stat().st_mtime_ns != written[path]}
-    assert changed == {folder / "rows.jsonl", folder / "nats.npz"}
-    after = [row["loss"] for row in rows_of(run, folder.name)]
-    assert after == pytest.approx(losses, abs=1e-5)
+    after = {path: path.stat().st_mtime_ns for path in contents(run)}
+    changed = {path for path, when in (before.items() ^ after.items())}
+    assert folder / "rows.jsonl" in changed
+    assert {path.parent for path in changed} <= {folder, folder / "values"}
+    rows = rows_of(run, folder.name)
+    assert [row["loss"] for row in rows] == pytest.approx(losses, abs=1e-5)
+    named = {row["values"] for row in rows if "values" in row}
+    assert {path.name for path in (folder / "values").iterdir()} == named
+
+
+def test_what_was_tested_already_is_not_measured_again(run: Path) -> None:
+    before = contents(run)
+    written = {path: path.stat().st_mtime_ns for path in before}
+    extended(run, "extension.scale=1")
+    assert contents(run) == before
+    assert {path: path.stat().st_mtime_ns for path in before} == written
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ FAULTS = (
     Mutation(
         "a row's nats in another row's place",
         "pipeline/evaluate/score.py",
-        "self._place(windows[i], row, int(starts[i]), nats, times)",
-        "self._place(windows[i], values[0], int(starts[i]), nats, times)",
+        "self._place(windows[i], row, int(starts[i]), found, times)",
+        "self._place(windows[i], values[0], int(starts[i]), found, times)",
         SCORE,
     ),
     Mutation(

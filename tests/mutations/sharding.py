@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Mutation(
         "another configuration's checkpoint evaluated",
-        "pipeline/launch/rank.py",
+        "pipeline/launch/evaluation.py",
         'if manifest["config_hash"] != config_hash(',
         'if manifest["config_hash"] is config_hash(',
         "tests/launch/test_whole_path.py",

@@ -13,10 +13,25 @@ from queue import Queue
 import pytest
 
 from tests.distributed.ranks import ROOT
-from tests.mutations import attending, extending, measuring, sharding
+from tests.mutations import (
+    attending,
+    comparing,
+    continuing,
+    extending,
+    judging,
+    measuring,
+    probing,
+    scoring,
+    sharding,
+    tasking,
+)
 from tests.mutations.mutation import Mutation
 
-MUTATIONS = (*sharding.FAULTS, *measuring.FAULTS, *attending.FAULTS, *extending.FAULTS)
+CATALOGUES = (
+    sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
+    judging,
+)  # fmt: skip
+MUTATIONS = tuple(fault for catalogue in CATALOGUES for fault in catalogue.FAULTS)
 COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")
 
 

@@ -46,6 +46,8 @@ def write_run(
     write_rows(folder / "metrics.jsonl", _metrics(position, seed))
     common = {
         "split": "test", "text_sha256": "ab" * 32, "position": position, "seed": seed,
+        "precision": "fp32", "corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32,
+        "code_sha256": "de" * 32,
         "train_length": settings["train_length"], "step": 300, "tokens": 1_228_800, **(row or {}),
     }  # fmt: skip
     write_rows(
@@ -72,6 +74,30 @@ def write_extended(folder: Path, name: str, settings: str, change: float = 0.0) 
     own = {"extension": name, "extension_settings": settings}
     write_rows(path, ({**row, **own, "loss": row["loss"] and row["loss"] + change} for row in rows))
     return path
+
+
+def write_kept(root: Path, position: str, seed: int = 0, **changes: Any) -> Path:
+    """A run as `write_run` writes it that keeps the nats behind its suffix rows."""
+    folder = write_run(root, position, seed, **changes)
+    write_values(folder / "evaluation" / "rows.jsonl")
+    return folder
+
+
+def write_values(rows_path: Path) -> None:
+    """Nats behind the suffix rows of a file, as means say; documents are alike in all runs."""
+    rows = [json.loads(line) for line in rows_path.read_text().splitlines()]
+    (rows_path.parent / "values").mkdir()
+    for number, row in enumerate(rows):
+        if row["protocol"] == "suffix" and row["defined"]:
+            size = row["documents"], row["suffix_tokens"]
+            text = np.random.default_rng(7).gamma(2.0, 0.5, (size[0], 1))
+            own = np.random.default_rng([number, row["seed"], len(row["position"])])
+            nats = text + 0.05 * own.normal(size=(size[0], 1)) + own.normal(0.0, 0.3, size)
+            nats += row["loss"] - nats.mean()
+            row["values"] = f"suffix-{row['length']}.npz"
+            path = rows_path.parent / "values" / row["values"]
+            np.savez_compressed(path, nats=nats.ravel().astype(np.float32))
+    write_rows(rows_path, rows)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

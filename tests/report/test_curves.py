@@ -84,8 +84,8 @@ def test_intervals_are_bands(study: Study) -> None:
     bands = [band.get_paths()[0].get_extents() for band in axes.collections]
     assert len(bands) == 3
     rope = [loss_at("rope", length, 0) or 0 for length in LENGTHS]
-    assert bands[1].y1 == pytest.approx(max(rope) + 0.04)
-    assert bands[1].y0 == pytest.approx(min(rope) - 0.04)
+    assert bands[1].y1 == pytest.approx(max(rope) + 0.0408, abs=1e-4)
+    assert bands[1].y0 == pytest.approx(min(rope) - 0.0408, abs=1e-4)
 
 
 def test_a_close_up_appears_only_where_failures_press_the_rest_together(

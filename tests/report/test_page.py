@@ -85,7 +85,7 @@ def test_the_heading_says_what_was_compared_and_the_table_comes_first(tmp_path: 
 
 def test_the_table_shows_every_number(tmp_path: Path) -> None:
     html, page = build(tmp_path, "learned", "rope")
-    assert f"<td>{loss_at('rope', 512, 0):.3f}<small> ± 0.040</small></td>" in html
+    assert f"<td>{loss_at('rope', 512, 0):.3f}<small> ± 0.041</small></td>" in html
     assert f'<td class="trained">{loss_at("rope", 128, 0):.3f}<small>' in html
     assert page.words.count("window control") >= 2
 
@@ -124,7 +124,7 @@ def test_three_seeds_take_the_warning_about_seeds_away(tmp_path: Path) -> None:
     assert "How close encodings rank" not in page.words
     assert "differences on them are surer" not in page.words
     assert "3 seeds each" in page.words
-    assert "± one standard deviation over seeds" in page.words
+    assert "± 95 % interval over seeds (t)" in page.words
     assert "Nothing but the position encoding and the seed differs" in page.words
 
 
@@ -165,7 +165,8 @@ def test_csv_text_and_png_lie_beside_the_page(tmp_path: Path) -> None:
     build(tmp_path, "learned", "rope")
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir()} == {
-        "index.html", "table.csv", "table.txt", "suffix.png", "per-position.png", "training.png",
+        "index.html", "table.csv", "pairs.csv", "gains.csv", "table.txt", "suffix.png",
+        "per-position.png", "training.png",
     }  # fmt: skip
     assert "not defined beyond 128" in (out / "table.csv").read_text()
     assert "learned: not defined beyond 128." in (out / "table.txt").read_text()

@@ -7,7 +7,7 @@ import lightning as L
 
 from pipeline.evaluate.documents import Documents
 from pipeline.evaluate.score import Scorer
-from pipeline.evaluate.suite import measure, suffix_plan
+from pipeline.evaluate.suite import suffix_plan
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.module import Pretraining
 
@@ -37,7 +37,7 @@ class ShortEvaluation(L.Callback):
             config.evaluate.batch_tokens,
         )
         for step in suffix_plan(config, self.documents):
-            row, _ = measure(config, scorer, step)
+            row, _ = step.measure(config, scorer)
             if trainer.is_global_zero:
                 where = {
                     "kind": "evaluation",

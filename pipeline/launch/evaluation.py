@@ -1,0 +1,141 @@
+"""Tests the newest export of a run: every row of the suite, written as soon as it is measured."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.checkpoint.export import latest_export, load_export
+from pipeline.config.compose import load
+from pipeline.config.redact import config_hash
+from pipeline.config.schema import Config
+from pipeline.data.prepare import Prepared
+from pipeline.errors import CheckpointError
+from pipeline.evaluate.documents import documents_for
+from pipeline.evaluate.extended import extend_decoder, tested_path
+from pipeline.evaluate.score import Scorer
+from pipeline.evaluate.steps import Row, Step, Values
+from pipeline.evaluate.suite import plan, run_suite
+from pipeline.evaluate.tasks import task_steps
+from pipeline.model.decoder import Decoder, load_weights
+from pipeline.model.plan import as_tested
+from pipeline.parallel.mesh import build_mesh
+from pipeline.parallel.ring import exchange_for
+from pipeline.record.environment import code_sha256
+from pipeline.record.evaluation import EvaluationLog
+from pipeline.record.folder import RunFolder
+from pipeline.record.progress import progress_bar
+
+
+def evaluate(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    device: torch.device,
+    mirror: Callable[[Row], None],
+) -> float:
+    """Run the suite on the newest export of `folder`; returns the seconds it took.
+
+    Weights come from the fp32 export, so the numbers do not depend on how training was sharded.
+    Under an extension the rows go to a folder of their own, and those of the run stay. Rows that an
+    evaluation broken off has left are kept, if nothing that decides them has changed since.
+    `mirror` gets the others.
+    """
+    began = time.monotonic()
+    decoder, manifest = trained_decoder(config, folder)
+    extend_decoder(decoder, config)
+    decoder.position_ids.read_vocabulary(prepared.tokenizer.pieces)
+    decoder.to(device)
+    mesh = build_mesh(config.trainer.sequence_parallel, config.trainer.ring)
+    steps = suite_of(config, prepared)
+    log, known = None, {}
+    if mesh.rank == 0:
+        identity = _identity(config, manifest, prepared, device)
+        log = EvaluationLog(folder.evaluation_of(config.extension), identity)
+        known = log.known
+    known = _told(known)
+    total = sum(step.tokens for step in steps)
+    bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
+    scorer = Scorer(
+        decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update
+    )
+    facts = row_facts(manifest, prepared)
+    for row, values in run_suite(config, scorer, steps, known):
+        if row["key"] in known:
+            continue
+        path = None
+        if row["defined"]:
+            path = tested_path(as_tested(config), device.type, row["length"])
+        row = {**row, **facts, "attention_path": path}
+        if log is not None:
+            log.write(row, values)
+        mirror(row)
+    bar.close()
+    if log is not None:
+        log.finish()
+    return time.monotonic() - began
+
+
+def suite_of(config: Config, prepared: Prepared) -> list[Step]:
+    """All steps of an evaluation, in the order they are run."""
+    documents = documents_for(config, prepared, config.evaluate.split, config.evaluate.documents)
+    return [*plan(config, documents), *task_steps(config, prepared)]
+
+
+def row_facts(manifest: dict[str, Any], prepared: Prepared) -> Row:
+    """What every row of an evaluation says about the weights, the text and the code."""
+    return {
+        "step": manifest["step"],
+        "tokens": manifest["tokens"],
+        "corpus_sha256": prepared.corpus_sha256,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
+        "code_sha256": code_sha256(),
+    }
+
+
+def trained_decoder(config: Config, folder: RunFolder) -> tuple[Decoder, dict[str, Any]]:
+    """The decoder of the newest export of a run folder, and the manifest of this.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or config.yaml is not what it was trained by.
+    """
+    checkpoint = latest_export(folder.path / "checkpoints")
+    weights, manifest = load_export(checkpoint)
+    if manifest["config_hash"] != config_hash(load(folder.config, [])[0]):
+        raise CheckpointError(
+            f"{checkpoint} was trained under another configuration than {folder.config} says now; "
+            "restore that file"
+        )
+    decoder = Decoder(as_tested(config))
+    load_weights(decoder, weights)
+    return decoder, manifest
+
+
+def drop(row: Row) -> None:
+    """Rows go nowhere on ranks that do not write."""
+
+
+def _identity(
+    config: Config, manifest: dict[str, Any], prepared: Prepared, device: torch.device
+) -> str:
+    """Equal for evaluations that measure the same."""
+    decisive = [
+        config_hash(config),
+        manifest["sha256"],
+        row_facts(manifest, prepared),
+        torch.__version__,
+        device.type,
+    ]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _told(known: dict[str, tuple[Row, Values]]) -> dict[str, tuple[Row, Values]]:
+    """What rank 0 knows, on all ranks: they must leave out the same steps."""
+    told = [known]
+    if dist.is_initialized():
+        dist.broadcast_object_list(told, src=0)
+    return told[0]

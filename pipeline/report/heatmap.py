@@ -1,0 +1,82 @@
+"""Needle heatmaps: exact match by length and depth, one panel for each run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pipeline.report.drawing import INK, STYLE
+
+# Light is 0 and dark is 1; told apart without colour vision and in grey.
+COLOURS = "GnBu"
+COLUMNS = 3
+Row = Mapping[str, Any]
+
+
+def heatmap_stem(task: str) -> str:
+    """The file stem of the heatmaps of a task."""
+    return f"needle-{task}"
+
+
+def needle_figure(panels: Mapping[str, Sequence[Row]], train_length: int) -> Figure:
+    """Exact match of one needle task as colour and number, by length and depth.
+
+    Args:
+        panels: the title of each panel, and the task rows that it shows, one per length and depth.
+        train_length: tokens in a training sequence, marked in every panel.
+    """
+    columns = min(COLUMNS, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    with matplotlib.rc_context({**STYLE, "axes.grid": False, "hatch.linewidth": 0.6}):
+        size = (1 + 3.6 * columns, 0.3 + 2.7 * lines)
+        figure = Figure(figsize=size, layout="constrained")
+        for number, (title, rows) in enumerate(panels.items()):
+            axes = figure.add_subplot(lines, columns, number + 1)
+            _panel(axes, rows, train_length)
+            axes.set_title(title, fontsize=10.5, loc="left", pad=16)
+            if number % columns == 0:
+                axes.set_ylabel("depth of the needle")
+            if number + columns >= len(panels):
+                axes.set_xlabel("length in tokens")
+    return figure
+
+
+def _panel(axes: Axes, rows: Sequence[Row], train_length: int) -> None:
+    lengths = sorted({row["length"] for row in rows})
+    depths = sorted({row["depth"] for row in rows})
+    shares = np.full((len(depths), len(lengths)), np.nan)
+    for row in rows:
+        if row["defined"]:
+            shares[depths.index(row["depth"]), lengths.index(row["length"])] = row["exact_match"]
+    colours = matplotlib.colormaps[COLOURS]
+    axes.pcolormesh(shares, cmap=colours, vmin=0.0, vmax=1.0, edgecolors="white", linewidth=0.8)
+    for (line, column), value in np.ndenumerate(shares):
+        if math.isnan(value):
+            empty = Rectangle((column, line), 1, 1, fill=False, hatch="////", linewidth=0)
+            empty.set_edgecolor(INK)
+            axes.add_patch(empty)
+            continue
+        red, green, blue, _ = colours(value)
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        axes.text(
+            column + 0.5, line + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8.5,
+            color="#ffffff" if dark else "#111111",
+        )  # fmt: skip
+    axes.set_xticks(np.arange(len(lengths)) + 0.5, [str(length) for length in lengths])
+    axes.set_yticks(np.arange(len(depths)) + 0.5, [f"{depth:g}" for depth in depths])
+    axes.tick_params(length=0)
+    axes.set_xlim(0, len(lengths))
+    # the beginning of the prompt at the top, as it is read
+    axes.set_ylim(len(depths), 0)
+    inside = sum(length <= train_length for length in lengths)
+    axes.axvline(inside, color=INK, linewidth=1.6, linestyle=":", clip_on=False)
+    axes.annotate(
+        "trained up to here", (inside, 1.0), xycoords=("data", "axes fraction"),
+        xytext=(0, 3), textcoords="offset points", ha="left" if inside == 0 else "center",
+        va="bottom", fontsize=8.5,
+    )  # fmt: skip

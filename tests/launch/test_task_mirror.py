@@ -1,0 +1,65 @@
+"""What W&B gets of tasks at the end of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.evaluate.tasks import depth_means
+from pipeline.launch.task_mirror import mirror_tasks
+from pipeline.record.folder import RunFolder
+from pipeline.record.metrics import read_rows
+from tests.report.synthetic import write_run
+from tests.report.test_tasks import write_tasks
+
+
+class Heard:
+    """Stands for a mirror; keeps what it is handed."""
+
+    def __init__(self, sends: bool = True) -> None:
+        self.sends = sends
+        self.rows: list[dict[str, Any]] = []
+        self.images: dict[str, Path] = {}
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def image(self, name: str, path: Path) -> None:
+        self.images[name] = path
+
+
+def told(folder: Path, mirror: Heard) -> None:
+    mirror_tasks(mirror, RunFolder(folder))  # type: ignore[arg-type]
+
+
+def test_needles_get_their_means_and_their_heatmap(tmp_path: Path) -> None:
+    folder, mirror = write_tasks(write_run(tmp_path, "learned"), "learned"), Heard()
+    told(folder, mirror)
+    assert mirror.rows == depth_means(read_rows(folder / "evaluation" / "rows.jsonl"))
+    assert [(row["task"], row["length"]) for row in mirror.rows] == [
+        ("passkey", 64), ("passkey", 128),
+    ]  # fmt: skip
+    (path,) = mirror.images.values()
+    assert list(mirror.images) == ["eval/passkey_heatmap"]
+    assert path.parent == folder / "wandb" and path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_a_picture_that_fails_is_said_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no canvas")
+
+    monkeypatch.setattr("pipeline.report.heatmap.needle_figure", broken)
+    folder, mirror = write_tasks(write_run(tmp_path, "rope"), "rope"), Heard()
+    told(folder, mirror)
+    assert "needle-passkey.png could not be drawn (no canvas)" in capsys.readouterr().err
+    assert len(mirror.rows) == 4 and not mirror.images
+
+
+def test_nothing_is_made_for_nobody_or_without_tasks(tmp_path: Path) -> None:
+    without, folder = write_run(tmp_path, "t5"), write_run(tmp_path, "rope")
+    for run, sends in ((without, True), (write_tasks(folder, "rope"), False)):
+        mirror = Heard(sends)
+        told(run, mirror)
+        assert not mirror.rows and not mirror.images and not (run / "wandb").exists()

@@ -1,0 +1,55 @@
+"""Faults of how an evaluation is put together, kept and held against others."""
+
+from tests.mutations.mutation import Mutation
+
+SCORE = "tests/evaluate/test_score.py"
+EXTENDED = "tests/evaluate/test_extended.py"
+EVALUATION = "tests/record/test_evaluation.py"
+COMPARABLE = "tests/report/test_comparable.py"
+
+FAULTS = (
+    Mutation(
+        "means of windows averaged",
+        "pipeline/evaluate/suite.py",
+        "**_loss(float(nats.sum() / len(nats))),",
+        "**_loss(float(np.mean([part.mean() for part in np.split(nats, np.cumsum("
+        "[w.scored for w in self.windows])[:-1]) if len(part)]))),",
+        SCORE,
+    ),
+    Mutation(
+        "a rescaling remembers the longest sequence so far",
+        "pipeline/positions/extensions/dynamic_ntk.py",
+        "grown = max(0.0, length / self.shape.train_length - 1.0)",
+        "self._most = length = max(length, getattr(self, '_most', 0)); "
+        "grown = max(0.0, length / self.shape.train_length - 1.0)",
+        EXTENDED,
+    ),
+    Mutation(
+        "rows of another evaluation taken over",
+        "pipeline/record/evaluation.py",
+        'if row.get("evaluation_sha256") != self.identity:',
+        'if row.get("evaluation_sha256") is None:',
+        EVALUATION,
+    ),
+    Mutation(
+        "values that are damaged taken over",
+        "pipeline/record/evaluation.py",
+        "if hashlib.sha256(content).hexdigest()[:12] != named[1]:",
+        "if len(content) == 0:",
+        EVALUATION,
+    ),
+    Mutation(
+        "rows before their values",
+        "pipeline/record/evaluation.py",
+        "os.replace(partial, self._values / name)",
+        "partial.unlink()",
+        EVALUATION,
+    ),
+    Mutation(
+        "numbers of different code in one table",
+        "pipeline/report/comparable.py",
+        'SAME_IN_TESTS = ("precision", "corpus_sha256", "tokenizer_sha256", "code_sha256")',
+        'SAME_IN_TESTS = ("precision", "corpus_sha256", "tokenizer_sha256")',
+        COMPARABLE,
+    ),
+)
