@@ -7,10 +7,12 @@ import numpy.typing as npt
 import pytest
 
 from pipeline.data.pack import Pack, PackWriter
-from pipeline.data.prepare import Prepared
+from pipeline.data.prepare import Prepared, prepare
 from pipeline.data.tasks.haystack import Haystack
+from pipeline.data.tasks.needles import DIGITS
 from pipeline.data.tasks.registry import build_task
 from pipeline.errors import DataError
+from tests.data.corpus import config_for, folder_of_text
 
 Ids = npt.NDArray[np.int64]
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -109,3 +111,27 @@ def test_text_is_read_from_anywhere_without_bos(tmp_path: Path) -> None:
     assert haystack.text(0, draw).tolist() == []
     with pytest.raises(DataError, match="the train split has 40 tokens of text, .* among 41: add"):
         haystack.text(41, draw)
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Text full of numbers, so that the vocabulary has pieces of several digits."""
+    folder = folder_of_text(tmp_path_factory.mktemp("numbered") / "corpus")
+    for number, path in enumerate(sorted(folder.iterdir())):
+        numbers = " ".join(str(17 * number + 1013 * k) for k in range(300))
+        path.write_text(f"{path.read_text()} {numbers}")
+    return prepare(config_for(folder, folder.parent / "prepared", vocab=400))
+
+
+@pytest.mark.parametrize("name", ["passkey", "multi_key", "multi_value"])
+def test_an_answer_is_the_very_tokens_of_its_needle(name: str, numbered: Prepared) -> None:
+    """Other tokens for the same text could not be copied."""
+    assert len(numbered.tokenizer.encode(" is 12345.")) < len(" is 12345.")
+    made = build_task(name, numbered.tokenizer, numbered.split("train"))
+    for seed in range(10):
+        tokens = made.example(made.least + 40, np.random.default_rng(seed)).tokens
+        answer = made.answer_tokens(made.least + 40)
+        prompt = tokens[:-answer]
+        for number in tokens[-answer:].reshape(-1, DIGITS):
+            (place,) = place_of(prompt, number)
+            assert (prompt[place - 4 : place] == prompt[-4:]).all()

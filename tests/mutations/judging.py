@@ -7,7 +7,17 @@ EXTENDED = "tests/evaluate/test_extended.py"
 EVALUATION = "tests/record/test_evaluation.py"
 COMPARABLE = "tests/report/test_comparable.py"
 
+NEEDLES = "tests/data/test_tasks_needles.py"
+
 FAULTS = (
+    Mutation(
+        "the number of a needle split into tokens as text",
+        "pipeline/data/tasks/needles.py",
+        "return np.concatenate([self._before, key, self._between, number, self._after])",
+        "return np.concatenate([self._before, key, self.symbols.text(self.sentence[1] + ''.join("
+        "str(self.symbols.digits.tolist().index(i)) for i in number)), self._after])",
+        NEEDLES,
+    ),
     Mutation(
         "means of windows averaged",
         "pipeline/evaluate/suite.py",
