@@ -4,8 +4,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -63,8 +65,9 @@ def evaluate(
     scorer = Scorer(
         decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update
     )
-    facts = row_facts(manifest, prepared)
+    facts, keys = row_facts(manifest, prepared), []
     for row, values in run_suite(config, scorer, steps, known):
+        keys.append(row["key"])
         if row["key"] in known:
             continue
         path = None
@@ -76,7 +79,7 @@ def evaluate(
         mirror(row)
     bar.close()
     if log is not None:
-        log.finish()
+        log.finish(keys)
     return time.monotonic() - began
 
 
@@ -89,6 +92,7 @@ def suite_of(config: Config, prepared: Prepared) -> list[Step]:
 def row_facts(manifest: dict[str, Any], prepared: Prepared) -> Row:
     """What every row of an evaluation says about the weights, the text and the code."""
     return {
+        "weights_sha256": manifest["sha256"],
         "step": manifest["step"],
         "tokens": manifest["tokens"],
         "corpus_sha256": prepared.corpus_sha256,
@@ -124,10 +128,10 @@ def _identity(
 ) -> str:
     """Equal for evaluations that measure the same."""
     decisive = [
-        config_hash(config),
-        manifest["sha256"],
+        asdict(config),  # with the values that came from the environment
         row_facts(manifest, prepared),
         torch.__version__,
+        np.__version__,  # draws the examples of tasks
         device.type,
     ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

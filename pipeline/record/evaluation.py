@@ -11,13 +11,15 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.config.durable import sync
 from pipeline.errors import DataError, StorageError
 from pipeline.record.metrics import MetricsLog, read_rows
 
@@ -37,39 +39,55 @@ class EvaluationLog:
         self._partial = path.with_name(path.name + ".partial")
         self._values = path.parent / "values"
         self.known = self._read()
+        self._rows = {key: row for key, (row, _) in self.known.items()}
         self._log: MetricsLog | None = None
 
     def write(self, row: Row, values: Values) -> None:
         """Add one row, after its values. Raises StorageError if the disk refuses."""
         row = {**row, "evaluation_sha256": self.identity}
-        try:
+        with self._naming():
             if self._log is None:
                 self._log = self._start()
             if values:
                 row["values"] = self._store(row["key"], values)
+        self._log.write(row)
+        self._rows[row["key"]] = row
+
+    def finish(self, keys: Sequence[str]) -> None:
+        """Put the rows, in the order of `keys`, in their place, and remove the values of rows that
+        are no more. Raises StorageError if the disk refuses."""
+        rows = [self._rows[key] for key in keys]
+        with self._naming():
+            if not self.path.is_file() or read_rows(self.path) != rows:
+                if self._log is not None:
+                    self._log.close()
+                self._partial.unlink(missing_ok=True)
+                with MetricsLog(self._partial) as log:
+                    for row in rows:
+                        log.write(row)
+                sync(self._partial)
+                os.replace(self._partial, self.path)
+            self._partial.unlink(missing_ok=True)
+            named = {row.get("values") for row in rows}
+            for file in self._values.glob("*.npz*"):
+                if file.name not in named:
+                    file.unlink()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StorageError(
                 f"{self.path.parent}: cannot be written: {error.strerror}"
             ) from error
-        self._log.write(row)
-
-    def finish(self) -> None:
-        """Put the rows in their place and remove the values of rows that are no more."""
-        if self._log is None:
-            return
-        self._log.close()
-        os.replace(self._partial, self.path)
-        named = {row.get("values") for row in read_rows(self.path)}
-        for file in self._values.glob("*.npz*"):
-            if file.name not in named:
-                file.unlink()
 
     def _start(self) -> MetricsLog:
         """Begin the partial file, with the rows that are known already."""
         self._values.mkdir(parents=True, exist_ok=True)
         self._partial.unlink(missing_ok=True)
         log = MetricsLog(self._partial)
-        for row, _ in self.known.values():
+        for row in self._rows.values():
             log.write(row)
         return log
 

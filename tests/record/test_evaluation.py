@@ -39,7 +39,8 @@ def evaluate(path: Path, identity: str = "a" * 64, by: float = 1.0, stop: int = 
             return made
         log.write(*measured(key, by))
         made.append(key)
-    log.finish()
+    if stop > len(KEYS):
+        log.finish(KEYS)
     return made
 
 
@@ -67,7 +68,7 @@ def test_broken_off_after_any_row_it_goes_on_and_ends_the_same(
 ) -> None:
     evaluate(tmp_path / "whole" / "rows.jsonl")
     evaluate(path, stop=stop)
-    assert path.exists() == (stop > 3)
+    assert not path.exists()
     assert evaluate(path) == list(KEYS[stop:])
     assert contents(path.parent) == contents(tmp_path / "whole")
 
@@ -100,6 +101,18 @@ def test_rows_of_another_evaluation_stay_until_the_new_ones_are_whole(path: Path
     assert [row["loss"] for row in read_rows(path)] == [2.0] * 4
     named = {row["values"] for row in read_rows(path) if "values" in row}
     assert {file.name for file in (path.parent / "values").iterdir()} == named
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_killed_after_the_last_row_it_is_finished_all_the_same(before: bool, path: Path) -> None:
+    if before:
+        evaluate(path, "b" * 64, 2.0)
+    assert evaluate(path, stop=4) == list(KEYS)
+    assert evaluate(path) == []
+    assert [row["loss"] for row in read_rows(path)] == [1.0] * 4
+    named = {row["values"] for row in read_rows(path) if "values" in row}
+    assert {file.name for file in (path.parent / "values").iterdir()} == named
+    assert not list(path.parent.rglob("*.partial"))
 
 
 def test_a_partial_file_of_another_evaluation_is_not_taken_over(path: Path) -> None:

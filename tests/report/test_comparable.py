@@ -58,3 +58,13 @@ def test_cells_of_tasks_are_held_against_the_same_cell_alone(
     write_rows(path, [*rows, {**other, "depth": 0.25, "length": 128, "task": "passkey"}])
     with pytest.raises(DataError, match="text_sha256 differs"):
         collect(runs)
+
+
+def test_an_extension_tested_on_other_weights_than_the_run_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "rope", row={"weights_sha256": "ab" * 32})
+    rows = write_extended(run, "yarn", "scale=4")
+    collect([run])
+    changed = [json.loads(line) | {"weights_sha256": "ef" * 32} for line in rows.open()]
+    write_rows(rows, changed)
+    with pytest.raises(DataError, match="measured on other weights"):
+        collect([run])
