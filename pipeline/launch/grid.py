@@ -7,7 +7,7 @@ from pipeline.config.compose import load
 from pipeline.config.label import label, shown
 from pipeline.errors import ConfigError
 from pipeline.launch.checks import say
-from pipeline.launch.retest import Test, finished_run, prepared_text, read_test, run_tests
+from pipeline.launch.retest import Retest, finished_run, prepared_text, read_test, run_tests
 from pipeline.positions import registry
 from pipeline.report.collect import collect
 from pipeline.report.table import text_table
@@ -45,15 +45,18 @@ def test_grid(path: Path, scales: Sequence[float] | None, overrides: Sequence[st
             f"--scales: how many times train_length to reach, above 1; {given}. Give --scales 2,4,8"
         )
     read_test(folder, settings, "grid")
-    tests: list[Test] = []
+    tests: list[Retest] = []
     for name in registry.extension_names():
         try:
-            tests += [
+            found = [
                 read_test(folder, [*settings, f"extension={name}", *own], "grid")
                 for own in _settings_of(name, scales)
             ]
         except ConfigError as error:
             say(f"note: {name} is left out: {error}")
+            continue
+        # what a continued run was trained under has its rows, of the whole suite
+        tests += [test for test in found if test.config.extension != test.saved.extension]
     if not tests:
         raise ConfigError(f"{path}: no extension fits position={base.position['name']}")
     _announce(tests)
@@ -76,6 +79,6 @@ def _named(setting: str, overrides: Sequence[str]) -> bool:
     return any(one.startswith(f"{key}=") for one in overrides)
 
 
-def _announce(tests: Sequence[Test]) -> None:
+def _announce(tests: Sequence[Retest]) -> None:
     labels = [label(test.config.extension) for test in tests]
     say(f"{len(tests)} tests of {tests[0].folder.path}: {', '.join(labels)}")

@@ -45,7 +45,7 @@ RETESTABLE = (
 
 
 @dataclass(frozen=True)
-class Test:
+class Retest:
     """What `overrides` ask of a trained run, checked. `changed`: keys that differ from its own."""
 
     folder: RunFolder
@@ -70,7 +70,7 @@ def finished_run(path: Path) -> RunFolder:
     return folder
 
 
-def read_test(folder: RunFolder, overrides: Sequence[str], command: str) -> Test:
+def read_test(folder: RunFolder, overrides: Sequence[str], command: str) -> Retest:
     """Check the settings of one test.
 
     Raises:
@@ -92,10 +92,10 @@ def read_test(folder: RunFolder, overrides: Sequence[str], command: str) -> Test
     check_devices(config)
     check_model(as_tested(config))
     latest_export(folder.path / "checkpoints")
-    return Test(folder, saved, config, list(overrides), changed)
+    return Retest(folder, saved, config, list(overrides), changed)
 
 
-def prepared_text(tests: Sequence[Test]) -> Prepared:
+def prepared_text(tests: Sequence[Retest]) -> Prepared:
     """The text that tests of one run are made on.
 
     Raises:
@@ -108,7 +108,7 @@ def prepared_text(tests: Sequence[Test]) -> Prepared:
     return prepared
 
 
-def check_rows(tests: Sequence[Test], prepared: Prepared) -> None:
+def check_rows(tests: Sequence[Retest], prepared: Prepared) -> None:
     """Refuse to measure what could not stand in one table with the other rows of a finished run.
 
     The tests are of one run and differ in the extension alone.
@@ -139,7 +139,7 @@ def check_rows(tests: Sequence[Test], prepared: Prepared) -> None:
         ) from error
 
 
-def run_tests(tests: Sequence[Test], prepared: Prepared) -> None:
+def run_tests(tests: Sequence[Retest], prepared: Prepared) -> None:
     """Start the ranks that make these tests of one run one after another."""
     folder = tests[0].folder
     folder.take()

@@ -2,10 +2,16 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipeline.config.compose import load
+from pipeline.config.label import label
+from pipeline.launch import grid
 from pipeline.launch.cli import main
+from pipeline.launch.retest import Retest
 from pipeline.positions import registry
 from pipeline.record.metrics import read_rows
 from tests.launch.made_study import command, write_study
@@ -53,8 +59,8 @@ def test_every_extension_that_fits_has_its_rows(run: Path) -> None:
         assert any(re.match(rf"{name} .*{re.escape(settings)}( |$)", x) for x in labels), name
         assert sum(x.startswith(f"{name} ") for x in labels) == 2
     assert sum(x.startswith("window ") for x in labels) == 1
-    for label in labels:
-        assert f"rope + {label}" in said
+    for one in labels:
+        assert f"rope + {one}" in said
 
 
 def test_each_length_is_a_row_and_nothing_else_is_measured(run: Path) -> None:
@@ -92,3 +98,32 @@ def test_what_it_cannot_do_is_refused(
     assert main(["grid", str(run), *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_the_extension_that_a_run_was_trained_under_is_left_to_its_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are of the whole suite, and the grid would replace them by a part of it."""
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "{position: rope, train_length: 256, encoding_length: 128, init_from: before, "
+        "extension: {name: yarn, scale: 2.0}, eval_lengths: [64, 256, 512]}"
+    )
+    folder = SimpleNamespace(config=path, path=tmp_path)
+    asked: list[Retest] = []
+
+    def read_test(folder: Any, overrides: list[str], command: str) -> Retest:
+        configs = [load(path, found, trains=False)[0] for found in ([], overrides)]
+        return Retest(folder, configs[0], configs[1], overrides, [])
+
+    monkeypatch.setattr(grid, "finished_run", lambda path: folder)
+    monkeypatch.setattr(grid, "read_test", read_test)
+    monkeypatch.setattr(grid, "prepared_text", lambda tests: None)
+    monkeypatch.setattr(grid, "run_tests", lambda tests, prepared: asked.extend(tests))
+    monkeypatch.setattr(grid, "collect", lambda folders: None)
+    monkeypatch.setattr(grid, "text_table", lambda study: "")
+    grid.test_grid(tmp_path, [2.0, 4.0], [])
+    tested = [label(test.config.extension) for test in asked]
+    assert not any(one.startswith("yarn") and "scale=2 " in one for one in tested)
+    assert sum(one.startswith("yarn") for one in tested) == 1
+    assert sum(one.startswith("interpolation") for one in tested) == 2
