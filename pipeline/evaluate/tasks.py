@@ -118,6 +118,7 @@ class TaskStep:
             "choices": choices,
             "chance": (choices + 1) / 2,
             "chance_exact_match": None,
+            "shown": None,
             "examples": 0,
             "real_length": None,
             "real_depth": None,
@@ -142,7 +143,10 @@ class TaskStep:
             "documents": len(examples),
             "real_length": float(np.mean([example.length for example in examples])),
             "real_depth": float(np.mean(depths)) if depths else None,
+            # of guessing each token alone, all choices alike
             "chance_exact_match": float(np.mean([choices**-e.answer for e in examples])),
+            # answers of the right form in a prompt: see `Task.shown`
+            "shown": self.task.shown(self.length),
             "text_sha256": hashlib.sha256(text).hexdigest(),
         }
 

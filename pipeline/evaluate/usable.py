@@ -13,8 +13,10 @@ def usable_lengths(
 ) -> npt.NDArray[np.int64]:
     """Up to which length the suffix loss stays within 2 % of the best within `train_length`.
 
-    Within the train length the longest such length counts; beyond it, lengths count until the
-    first one that is worse, so that a loss that comes back down makes nothing usable.
+    The longest length at which it is, if it is at every length from the train length up to this one
+    as well: a loss that comes back down makes nothing usable, neither beyond the train length nor
+    when it was worse at the train length itself, where the longest one within it counts. Without
+    a loss at the train length, the longest length below it takes its place.
 
     Args:
         lengths: C lengths, ascending.
@@ -32,7 +34,8 @@ def usable_lengths(
     best = losses[:, inside].min(axis=1, keepdims=True)
     good = losses <= (1.0 + TOLERANCE) * best
     longest = np.where(good[:, inside], grid[inside], 0).max(axis=1)
-    unbroken = np.logical_and.accumulate(good[:, ~inside], axis=1)
-    beyond = np.where(unbroken, grid[~inside], 0).max(axis=1, initial=0)
+    trained = int(inside.sum()) - 1
+    unbroken = np.logical_and.accumulate(good[:, trained:], axis=1)
+    beyond = np.where(unbroken, grid[trained:], 0).max(axis=1)
     found: npt.NDArray[np.int64] = np.where(np.isfinite(best[:, 0]), np.maximum(longest, beyond), 0)
     return found

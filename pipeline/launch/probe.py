@@ -69,7 +69,7 @@ def probe_run(path: Path, overrides: Sequence[str], queries: int | None) -> None
     prepared = prepare_all([config])[data_key(config.data)]
     check_text(folder, prepared)
     documents = _documents(config, prepared)
-    where, facts = _where(folder, config), _facts(config, folder, documents, queries)
+    where, facts = _where(folder, config), _facts(config, folder, prepared, documents, queries)
     _check_others(folder, where, facts)
     torch.set_flush_denormal(True)
     torch.set_num_threads(threads_per_rank(config))
@@ -129,17 +129,23 @@ def _documents(config: Config, prepared: Prepared) -> Documents:
     return found
 
 
-def _facts(config: Config, folder: RunFolder, documents: Documents, queries: int) -> Row:
+def _facts(
+    config: Config, folder: RunFolder, prepared: Prepared, documents: Documents, queries: int
+) -> Row:
     """What every row says of the run and of how it was measured."""
     where = folder.path.resolve()
     return {
         "run": f"{where.parent.name}/{where.name}",
         **common_fields(config),
         "code_sha256": code_sha256(),
+        "corpus_sha256": prepared.corpus_sha256,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
         "documents": len(documents.tokens),
         "document_ids": documents.ids,
         "split": documents.split,
         "text_sha256": documents.text_sha256,
+        # with how many queries there are, it decides which places these have
+        "suffix_tokens": config.evaluate.suffix_tokens,
         "queries": queries,
         "precision": as_tested(config).trainer.precision,
         "device": device_type(config),

@@ -24,7 +24,7 @@ from pipeline.report.table import PROTOCOLS, interval
 COST_COLUMNS = (
     "encoding", "parameters", "of which position", "attention path",
     "tokens per second in training", "peak memory of a rank", "time to train",
-    "time to evaluate", "last training loss",
+    "time to evaluate", "last training loss", "loss spikes",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def cost_table(study: Study) -> str:
             _seconds(_mean(runs, "train_seconds")),
             _evaluating(runs),
             f"{_mean(runs, 'final_loss'):.3f}",
+            _spikes(runs),
         )
         rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     body = f'<tbody class="encoding">{rows}</tbody>'
@@ -49,7 +50,8 @@ def cost_table(study: Study) -> str:
         "The attention path is how training computed attention, at its length (docs/attention.md); "
         "all paths compute the same. Speed is of training alone. Memory is the most any rank held "
         "until the end of training, the short evaluations at every length included. Compare runs "
-        "of one machine only."
+        "of one machine only. A loss spike is a step whose loss lies 7 standard deviations above "
+        "the mean of up to 128 before it; no step is skipped."
     )
     if len(study.trained) < len(study.encodings):
         note += (
@@ -158,6 +160,15 @@ def _configuration(run: Run) -> str:
         f"<details><summary>Configuration of {escape(run.name)}</summary>"
         f"<pre>{escape(text)}</pre></details>"
     )
+
+
+def _spikes(runs: Sequence[Run]) -> str:
+    """How many, and at which steps the first of them; of all seeds."""
+    steps = [row["step"] for run in runs for row in run.spike_rows]
+    if not steps or runs[0].extension:
+        return "–" if runs[0].extension else "0"
+    first = listed([str(step) for step in sorted(steps)[:3]])
+    return f"{len(steps)} (step {first}{' ...' if len(steps) > 3 else ''})"
 
 
 def _evaluating(runs: Sequence[Run]) -> str:

@@ -21,7 +21,7 @@ from pipeline.errors import DataError
 from pipeline.evaluate.seeds import half_width
 from pipeline.evaluate.usable import usable_lengths
 from pipeline.report.comparable import check_comparable, differing, flat_settings
-from pipeline.report.lineage import origin_words
+from pipeline.report.lineage import check_origins, origin_words
 from pipeline.report.reading import Run, read_extended, read_run
 
 # what changes what an encoding is, beside its own settings
@@ -118,7 +118,8 @@ class Study:
         )
 
     def usable_length(self, label: str) -> int | None:
-        """Up to which length the suffix loss stays within 2 % of the best within train_length.
+        """Up to which length the suffix loss stays within 2 % of the best within train_length, as
+        `pipeline.evaluate.usable` says.
 
         None if nothing was measured within train_length.
         """
@@ -133,7 +134,8 @@ def collect(folders: Sequence[Path]) -> Study:
 
     Raises DataError for an unreadable, damaged, unfinished or repeated run, and for runs that
     differ in the text or tokenizer they were trained with or in the text, targets, split, stride
-    or training length of their rows, naming the field, the values and the folders.
+    or training length of their rows, naming the field, the values and the folders; and for seeds of
+    which only some continue the same weights.
     """
     if not folders:
         raise DataError("no run folder given; name at least one, such as runs/<experiment>/<name>")
@@ -151,6 +153,8 @@ def collect(folders: Sequence[Path]) -> Study:
                     "twice, one run would look like two seeds. Name one of them only"
                 )
         twins.append(run)
+    for label, twins in encodings.items():
+        check_origins(label, twins)
     return Study(_with_extensions(encodings, extended), varied)
 
 

@@ -57,14 +57,16 @@ def _how_to_read(study: Study, found: Sequence[Gains]) -> list[str]:
         "95 % are over documents (paired bootstrap-t, seeds averaged), those over seeds stand in "
         "gains.csv.",
         "Usable to: as in the first table, with the 95 % interval over documents (expanded "
-        "percentile bootstrap).",
+        "percentile bootstrap), among the lengths tested.",
         "RECL: relative effective context length of this group of encodings (Dai et al. 2019, "
         "appendix C), by seed, over the share r of the tokens that are hardest on little context. "
         "Its steps are the lengths tested. ≥: it was still gaining at the longest length that it "
         "is defined at. At every token the smaller of two losses counts, so losses that merely "
         "scatter look like a gain: read it beside the context gain.",
         "α, β, γ: loss(c) = (α / c)^β + γ (Xiong et al. 2023) by least squares over the lengths "
-        f"up to {study.train_length} only, means over seeds.",
+        f"up to {study.train_length} only, fitted to the mean loss over seeds. There is no "
+        "interval: few lengths leave much room for α and β, so that encodings cannot be told apart "
+        "by them.",
     ]
     if study.train_length not in study.lengths("suffix"):
         lines.append(
@@ -92,7 +94,9 @@ def _shown_reaches(reaches: Mapping[int, Reach] | str) -> str:
 def _shown_law(fit: PowerLaw | str) -> list[str]:
     if isinstance(fit, str):
         return [BLANK] * 4
-    return [short_number(fit.alpha), f"{fit.beta:.3g}", f"{fit.gamma:.3f}", f"{fit.residual:.1e}"]
+    # no more digits than a fit without an interval can carry
+    alpha = short_number(float(f"{fit.alpha:.2g}"))
+    return [alpha, f"{fit.beta:.2g}", f"{fit.gamma:.2f}", f"{fit.residual:.1e}"]
 
 
 def _small(interval: Interval | None, digits: int = 3) -> str:

@@ -47,45 +47,58 @@ def _how_to_read(study: Study) -> list[str]:
         "text of this kind. Over seeds (paired t): whether the encodings differ when models are "
         "trained again, on these documents.",
         "p: paired t-test over seeds. Corrected: for all pairs of one length together, by Holm's "
-        "method. Every pair stands in pairs.csv.",
+        "method; lengths are families of their own. Intervals are not corrected for how many pairs "
+        "there are. Every pair stands in pairs.csv.",
     ]
     if len(study.encodings) > MOST_IN_TABLES:
         lines.append(
-            "Rows against columns. Bold: the interval over documents excludes 0. Starred: the "
-            f"corrected p is below {SURE}."
+            "Rows against columns. Bold: the interval over documents excludes 0, as one pair in "
+            "twenty does by chance: it is not corrected for how many pairs there are. Starred: the "
+            f"p, corrected for the pairs of this length, is below {SURE}."
         )
     return lines
 
 
 def _what_follows(pairs: Sequence[Pair]) -> list[str]:
     """What may be concluded from as many seeds as there are."""
-    fewest = min(pair.seeds for pair in pairs)
     tested = [pair for pair in pairs if pair.p_holm is not None]
-    sure = sum(pair.p_holm is not None and pair.p_holm < SURE for pair in tested)
-    lines = []
-    if tested:
-        line = (
-            f"{sure} of {counted(len(tested), 'pair')}, over all lengths, differ over seeds with a "
-            f"corrected p below {SURE}."
-        )
-        if sure < len(tested):
-            line += (
-                " Of the others it cannot be said that they differ, which is not to say that they "
-                "are equal."
-            )
-        lines.append(line)
-    if fewest <= 1:
+    lines = _sure_pairs(tested) if tested else []
+    if any(pair.seeds == 0 for pair in pairs):
+        lines.append("Encodings without a seed in common are not compared.")
+    compared = [pair.seeds for pair in pairs if pair.seeds > 0]
+    fewest = min(compared, default=0)
+    if fewest == 1:
         lines.append(
             "One seed: no p. A difference is one between two trained models; whether another seed "
             "would turn it round is not known, however narrow the interval over documents."
         )
-    elif fewest < 5:
+    elif 1 < fewest < 5:
         lines.append(
             f"{fewest} seeds are few: intervals over seeds are wide and rest on normally "
             "distributed differences, which so few cannot show. Differences that only more seeds "
             "would settle stay open."
         )
     return lines
+
+
+def _sure_pairs(tested: Sequence[Pair]) -> list[str]:
+    """How many pairs differ, length by length: each of these is a family of tests."""
+    counts = []
+    for length in dict.fromkeys(pair.length for pair in tested):
+        own = [pair for pair in tested if pair.length == length]
+        sure = sum(pair.p_holm is not None and pair.p_holm < SURE for pair in own)
+        counts.append(f"{sure} of {counted(len(own), 'pair')} at {length}")
+    line = f"Pairs that differ over seeds with a corrected p below {SURE}: {', '.join(counts)}."
+    if len(counts) > 1:
+        line += (
+            f" Each length is a family of its own: one of them has a false one with a chance of at "
+            f"most {SURE}, all {len(counts)} together with a larger one."
+        )
+    return [
+        line,
+        "Of the other pairs it cannot be said that they differ, which is not to say that they are "
+        "equal.",
+    ]
 
 
 def _main_lengths(study: Study) -> list[int]:

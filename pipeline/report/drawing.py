@@ -81,15 +81,17 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def length_axis(axes: Axes, ticks: list[int], train_length: int) -> None:
-    """Lengths by powers of two, with the train length marked."""
+def length_axis(
+    axes: Axes, ticks: list[int], train_length: int, mark: str = "trained up to here"
+) -> None:
+    """Lengths by powers of two, with the train length marked by these words."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
     axes.axvline(train_length, color=INK, linewidth=1.0, linestyle=":")
     axes.annotate(
-        "trained up to here", (train_length, 1.0), xycoords=("data", "axes fraction"),
+        mark, (train_length, 1.0), xycoords=("data", "axes fraction"),
         xytext=(-4, -2), textcoords="offset points", ha="right", va="top", fontsize=9, rotation=90,
     )  # fmt: skip
 

@@ -120,7 +120,7 @@ def _csv_lines(own: Gains) -> list[Line]:
     fit = own.power_law
     if isinstance(fit, str):
         return [*lines, ("power law", None, None, None, None, fit)]
-    note = f"fitted over {fit.lengths} lengths up to the train length"
+    note = f"fitted to the mean loss over seeds at {fit.lengths} lengths up to the train length"
     fitted = {"alpha": fit.alpha, "beta": fit.beta, "gamma": fit.gamma, "residual": fit.residual}
     return lines + [
         (f"power law {name}", None, value, None, None, note) for name, value in fitted.items()

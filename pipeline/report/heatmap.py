@@ -33,7 +33,7 @@ def needle_figure(panels: Mapping[str, Sequence[Row]], train_length: int) -> Fig
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     with matplotlib.rc_context({**STYLE, "axes.grid": False, "hatch.linewidth": 0.6}):
-        size = (1 + 3.6 * columns, 0.3 + 2.7 * lines)
+        size = (1 + 3.6 * columns, 0.5 + 2.7 * lines)
         figure = Figure(figsize=size, layout="constrained")
         for number, (title, rows) in enumerate(panels.items()):
             axes = figure.add_subplot(lines, columns, number + 1)
@@ -43,7 +43,15 @@ def needle_figure(panels: Mapping[str, Sequence[Row]], train_length: int) -> Fig
                 axes.set_ylabel("depth of the needle")
             if number + columns >= len(panels):
                 axes.set_xlabel("length in tokens")
+        every = [row for rows in panels.values() for row in rows]
+        figure.supxlabel(f"in each cell: {cell_examples(every)}", fontsize=9)
     return figure
+
+
+def cell_examples(rows: Sequence[Row]) -> str:
+    """How many examples the number of each cell is of: ``32 examples``."""
+    counts = sorted({row["examples"] for row in rows if row["examples"]})
+    return f"{' to '.join(map(str, dict.fromkeys([*counts[:1], *counts[-1:]])))} examples"
 
 
 def _panel(axes: Axes, rows: Sequence[Row], train_length: int) -> None:
@@ -76,7 +84,7 @@ def _panel(axes: Axes, rows: Sequence[Row], train_length: int) -> None:
     inside = sum(length <= train_length for length in lengths)
     axes.axvline(inside, color=INK, linewidth=1.6, linestyle=":", clip_on=False)
     axes.annotate(
-        "trained up to here", (inside, 1.0), xycoords=("data", "axes fraction"),
+        "train length", (inside, 1.0), xycoords=("data", "axes fraction"),
         xytext=(0, 3), textcoords="offset points", ha="left" if inside == 0 else "center",
         va="bottom", fontsize=8.5,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.label import label
+from pipeline.errors import DataError
 from pipeline.report.reading import Run
 
 NO_EXTENSION = "none"
@@ -17,7 +18,7 @@ def origin_of_treatment(config: Mapping[str, Any]) -> str | None:
     run that continues no other.
 
     Runs of several seeds that each continue their own, and runs that all continue one, are both
-    one treatment.
+    one treatment; see `one_origin` for what the latter can tell.
     """
     if config.get("init_from") is None:
         return None
@@ -27,6 +28,45 @@ def origin_of_treatment(config: Mapping[str, Any]) -> str | None:
     if name.startswith(f"{position}-L"):
         name = "{position}" + name.removeprefix(position)
     return str(path.with_name(name))
+
+
+def one_origin(runs: Sequence[Run]) -> bool:
+    """Whether several runs all go back to the same weights: then they differ by what came after
+    these alone, and are no sample of what another seed would have given from the beginning."""
+    roots = _roots(runs)
+    return len(roots) > 1 and len(set(roots)) == 1
+
+
+def check_origins(label: str, runs: Sequence[Run]) -> None:
+    """Refuse seeds of one encoding of which some go back to the same weights and others do not.
+
+    Raises:
+        DataError: an interval over them would be neither over origins nor over continuations.
+    """
+    roots = _roots(runs)
+    if 1 < len(set(roots)) < len(roots):
+        from_ = ", ".join(f"{run.path} from {run.lineage[0]['run']}" for run in runs if run.lineage)
+        raise DataError(
+            f"{label}: some of these runs continue the same weights and others do not ({from_}), "
+            "so they are no seeds of one kind. Name runs of which each continues its own, or all "
+            "continue one"
+        )
+
+
+def origin_note(label: str, runs: Sequence[Run]) -> str | None:
+    """What the seeds of an encoding cannot tell that all continue one run; None for others."""
+    if not one_origin(runs):
+        return None
+    return (
+        f"{label}: all {len(runs)} seeds continue the same weights, those of "
+        f"{runs[0].lineage[0]['run']}, so intervals over seeds cover the training since then only, "
+        "and there is no p."
+    )
+
+
+def _roots(runs: Sequence[Run]) -> list[str]:
+    """Of each continued run, the sha256 of the oldest weights that it has its own from."""
+    return [str(run.lineage[0]["weights_sha256"]) for run in runs if run.lineage]
 
 
 def origin_words(run: Run, same: Sequence[Run]) -> list[str]:

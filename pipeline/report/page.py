@@ -25,7 +25,8 @@ from pipeline.report.sections import conclusions, lead, main_table, title
 from pipeline.report.style import CSS
 from pipeline.report.table import csv_table, text_table
 from pipeline.report.task_pictures import draw_tasks
-from pipeline.report.tasks import tasks_csv, tasks_of, tasks_section
+from pipeline.report.task_shares import shares_csv, tasks_csv, tasks_of
+from pipeline.report.tasks import tasks_section
 from pipeline.report.values import read_values
 
 CAPTIONS = {
@@ -51,7 +52,7 @@ CAPTIONS = {
 
 def build_report(folders: Sequence[Path], out: Path) -> Path:
     """Write ``index.html``, ``table.csv``, ``pairs.csv``, ``gains.csv``, ``table.txt`` and a PNG of
-    each picture into ``out``, and ``tasks.csv`` if there are task rows.
+    each picture into ``out``, and ``tasks.csv`` and ``task_shares.csv`` if there are task rows.
 
     Returns the path of the page. Raises DataError if the runs cannot be compared, StorageError if
     ``out`` cannot be written. The page itself comes last, whole.
@@ -73,6 +74,7 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
         (out / "gains.csv").write_text(gains_csv(study, gains), encoding="utf-8")
         if tasks_of(study):
             (out / "tasks.csv").write_text(tasks_csv(study), encoding="utf-8")
+            (out / "task_shares.csv").write_text(shares_csv(study), encoding="utf-8")
         for stem, figure in figures.items():
             save_png(figure, out / f"{stem}.png")
         partial = out / "index.html.partial"

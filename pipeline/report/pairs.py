@@ -16,6 +16,7 @@ import numpy as np
 from pipeline.evaluate.bootstrap import LEAST_DOCUMENTS, intervals
 from pipeline.evaluate.seeds import holm, paired
 from pipeline.report.collect import Study
+from pipeline.report.lineage import one_origin
 from pipeline.report.values import Nats, Values, losses
 
 CSV_COLUMNS = (
@@ -44,7 +45,8 @@ class Pair:
 
     `difference` is suffix loss of `a` minus that of `b`, nats per token; None where it has no
     interval at all. `p` is of the paired t-test over seeds, `p_holm` corrected for all pairs of the
-    length. `reason` says why there is no interval over documents, or nothing.
+    length. `reason` says why there is no interval over documents, or no p of several seeds, or
+    nothing.
     """
 
     length: int
@@ -136,8 +138,11 @@ def _over_seeds(study: Study, length: int, a: str, b: str) -> Pair:
     if len(shared) == 1:
         return replace(pair, difference=differences[0])
     test = paired(differences)
-    interval = Interval(test.low, test.high)
-    return replace(pair, difference=test.mean, over_seeds=interval, p=test.p)
+    pair = replace(pair, difference=test.mean, over_seeds=Interval(test.low, test.high))
+    tied = [label for label in (a, b) if one_origin(study.encodings[label])]
+    if tied:
+        return replace(pair, reason=f"no p: the seeds of {' and of '.join(tied)} have one origin")
+    return replace(pair, p=test.p)
 
 
 def _over_documents(pairs: Sequence[Pair], values: Values) -> list[Pair]:
@@ -148,12 +153,15 @@ def _over_documents(pairs: Sequence[Pair], values: Values) -> list[Pair]:
     interval_of = dict(zip(sums, found, strict=True))
     done = []
     for pair in pairs:
-        interval, reason = interval_of.get(pair), pair.reason
-        if interval is None and not reason:
+        interval, reasons = interval_of.get(pair), [pair.reason] if pair.reason else []
+        if interval is None and pair.difference is not None:
             lacking = kept[pair]
-            reason = f"no interval over documents: {lacking if isinstance(lacking, str) else why}"
+            lacking = lacking if isinstance(lacking, str) else why
+            reasons.append(f"no interval over documents: {lacking}")
         difference = pair.difference if interval or pair.over_seeds else None
-        done.append(replace(pair, over_documents=interval, reason=reason, difference=difference))
+        done.append(
+            replace(pair, over_documents=interval, reason="; ".join(reasons), difference=difference)
+        )
     return done
 
 

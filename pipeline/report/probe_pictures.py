@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline.report.collect import Study
 from pipeline.report.drawing import DASHED, INK, STYLE, legend, look
-from pipeline.report.probes import Probes, Row, lengths_of, numbers_of, values
+from pipeline.report.probes import Probes, Row, lengths_of, names_of, numbers_of, values
 
 PANELS = 4
 TARGETS = ("position", "log position")
@@ -44,7 +44,8 @@ def attention_figure(study: Study, probes: Probes) -> Figure:
         first = first or axes
         for label, place in numbers_of(study, probes).items():
             if label in probes:
-                _attention(axes, probes[label], layer, look(place), "" if number else label)
+                name = "" if number else names_of(probes)[label]
+                _attention(axes, probes[label], layer, look(place), name)
         _distance_axis(axes, edges, study.train_length)
         axes.set_title(f"layer {layer}", fontsize=10.5)
         if number % columns == 0:
@@ -72,7 +73,7 @@ def decodability_figure(study: Study, probes: Probes) -> Figure:
         axes = figure.add_subplot(1, len(panels), number + 1, sharey=first)
         first = first or axes
         for label, place in numbers_of(study, probes).items():
-            rows, name = probes.get(label, []), "" if number else label
+            rows, name = probes.get(label, []), "" if number else names_of(probes).get(label, "")
             here = [n for n in lengths_of(rows) if (n > trained if longest else n == trained)]
             for length in here[-1:]:
                 own = [row for row in rows if row["length"] == length]

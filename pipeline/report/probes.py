@@ -19,7 +19,10 @@ from pipeline.report.reading import read_probes
 Row = Mapping[str, Any]
 Probes = dict[str, list[Row]]
 # what must be equal for two rows to stand in one table
-SAME = ("text_sha256", "split", "documents", "queries", "precision", "code_sha256")
+SAME = (
+    "text_sha256", "corpus_sha256", "tokenizer_sha256", "split", "documents", "suffix_tokens",
+    "queries", "precision", "code_sha256",
+)  # fmt: skip
 COLUMNS = (
     "encoding", "length", "layer", "mean distance", "of its heads", "beyond train length",
     "resolution", "R² position", "R² log position", "R² control",
@@ -27,13 +30,16 @@ COLUMNS = (
 NOTES = (
     "Mean distance: tokens between a query and the keys it attends to, weighted by attention; mean "
     "over heads, then that of the nearest and of the farthest head. Beyond train length: the share "
-    "of attention at distances that training never had. The queries are of the tokens that the "
-    "suffix loss scores.",
+    "of attention to tokens at least the train length away. Training never had tokens so far "
+    "apart, but may have had positions so far apart: under the position ids pose and randomized, "
+    "or under an extension or at a longer length that the weights were trained with before. The "
+    "queries are of the tokens that the suffix loss scores.",
     "Resolution: how clearly attention scores fall with distance (Sun et al. 2022); 0 where they "
     "are flat. Scores are means over few queries, and noise in them raises it: compare it at equal "
     "length only.",
-    "R²: how much of a token's position a linear map reads from what the layer reads, on documents "
-    "it was not fitted on; the last line of a length is what the output reads. Control: the same "
+    "R²: how much of a token's position a linear map reads from what the layer reads, on a quarter "
+    "of the documents, which it was not fitted on; the map is fitted anew at each length and "
+    "layer. The last line of a length is what the output reads. Control: the same "
     "with shuffled positions, the larger of two. Layer 0 of an encoding that leaves the input "
     "alone shows what the text itself tells of its place.",
 )
@@ -42,14 +48,16 @@ CAPTIONS = {
         "Attention by distance",
         "Share of attention by the distance between query and key, in bins that double: each "
         "holds the distances from its label to the next. Thick: mean over heads and seeds, at the "
-        "longest length that was probed; thin: every head. Dashed: at the train length. Right of "
-        "the dotted line are distances that training never had.",
+        "longest length that was probed, which a name states where encodings differ in it; thin: "
+        "every head. Dashed: at the train length. Right of the dotted line are tokens at least the "
+        "train length away.",
     ),
     "probe-decodability": (
         "Position in the states",
         "How much of the position of a token a linear map reads from its state before each block, "
-        "and after the last one, on documents it was not fitted on. Dashed: the same with shuffled "
-        "positions, which no state can tell.",
+        "and after the last one, on a quarter of the documents, which it was not fitted on; fitted "
+        "anew at each length. The longest length is that of each encoding; a name states it where "
+        "they differ. Dashed: the same with shuffled positions, which no state can tell.",
     ),
 }
 
@@ -92,6 +100,14 @@ def find_probes(study: Study) -> Probes:
 def numbers_of(study: Study, probes: Probes) -> dict[str, int]:
     """The place of each label among all colours and markers: that which it has in the study."""
     return {label: n for n, label in enumerate(dict.fromkeys([*study.encodings, *probes]))}
+
+
+def names_of(probes: Probes) -> dict[str, str]:
+    """How pictures name each label: with its longest length where labels differ in that."""
+    longest = {label: lengths_of(rows)[-1] for label, rows in probes.items()}
+    if len(set(longest.values())) == 1:
+        return {label: label for label in probes}
+    return {label: f"{label}, longest {length}" for label, length in longest.items()}
 
 
 def lengths_of(rows: Sequence[Row]) -> list[int]:
@@ -235,7 +251,8 @@ def check_alike(every: Sequence[Row]) -> None:
     for field in SAME:
         seen: dict[Any, Row] = {}
         for row in every:
-            seen.setdefault(row[field], row)
+            # rows that were written before suffix_tokens was among their facts have none
+            seen.setdefault(row.get(field), row)
         if len(seen) > 1:
             held = ", ".join(f"{str(value)[:12]} in {_of(row)}" for value, row in seen.items())
             raise DataError(

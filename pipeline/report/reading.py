@@ -57,6 +57,7 @@ DEFINED: Kinds = {"loss": NUMBER}
 DEFINED_TASK: Kinds = {
     "exact_match": NUMBER, "rank": NUMBER, "chance_exact_match": NUMBER, "real_length": NUMBER,
 }  # fmt: skip
+SHOWN: Kinds = {"shown": (int, NoneType)}
 PROBE_ROW: Kinds = {
     "probe": (str,), "run": (str,), "seed": (int,), "length": (int,), "layer": (int,),
     "defined": (bool,), "reason": (str, NoneType), "documents": (int,), "queries": (int,),
@@ -75,6 +76,7 @@ METRICS_ROW: Kinds = {"kind": (str,)}
 METRICS_ROW_OF_KIND: Mapping[str, Kinds] = {
     "train": {"tokens": (int,), "loss": LOSS},
     "evaluation": {"protocol": (str,), "length": (int,), "tokens": (int,), "loss": LOSS},
+    "spike": {"step": (int,), "loss": NUMBER},
 }
 
 
@@ -93,6 +95,7 @@ class Run:
     rows: list[dict[str, Any]]
     train_rows: list[dict[str, Any]]
     short_rows: list[dict[str, Any]]
+    spike_rows: list[dict[str, Any]]
     config_sha256: str
     extension: str = ""
 
@@ -142,6 +145,7 @@ def read_run(folder: Path) -> Run:
         rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl", own),
         train_rows=[row for row in metrics if row["kind"] == "train"],
         short_rows=[row for row in metrics if row["kind"] == "evaluation"],
+        spike_rows=[row for row in metrics if row["kind"] == "spike"],
         config_sha256=(folder / "finished").read_text().strip(),
     )
 
@@ -160,7 +164,14 @@ def read_extended(run: Run) -> list[Run]:
     for path in extended_rows(run.path):
         rows = _evaluation_rows(path, None)
         named = f"{rows[0]['extension']} {rows[0]['extension_settings']}".rstrip()
-        found.append(replace(run, rows=rows, train_rows=[], short_rows=[], extension=named))
+        weights = [row.get("weights_sha256") for row in (*run.rows, *rows)]
+        if len(set(weights)) > 1:
+            raise DataError(
+                f"{path}: measured on other weights than the run's own rows. Evaluate the run "
+                "again, or delete the file"
+            )
+        alone = replace(run, train_rows=[], short_rows=[], spike_rows=[])
+        found.append(replace(alone, rows=rows, extension=named))
     return found
 
 
@@ -206,6 +217,8 @@ def _check_task(row: Mapping[str, Any], where: str) -> None:
     """Refuse a task row whose numbers cannot be, or whose name is not fit for a file."""
     if not re.fullmatch(r"[a-z0-9_]+", row["task"]):
         raise DataError(f"{where}: `task` = {row['task'][:80]!r} is no name of a task")
+    # rows that were written before prompts were looked at so have no `shown`
+    _need(row, SHOWN if "shown" in row else {}, where)
     if row["defined"]:
         _need(row, DEFINED_TASK, where)
         if row["examples"] < 1 or not 0 <= row["exact_match"] <= 1:

@@ -68,8 +68,8 @@ def main_table(study: Study) -> str:
     head = f"<th>encoding</th><th></th>{length_heads(study, lengths)}<th>usable to</th>"
     under = [
         *notes(study),
-        "Usable to: the length up to which suffix loss stays within 2 % of the best one within the "
-        "train length.",
+        "Usable to: the longest length whose suffix loss is within 2 % of the best one within the "
+        "train length, as at every length from the train length up to it.",
     ]
     said = "".join(f"<p>{escape(line)}</p>" for line in under)
     return f'<section>{table(head, bodies)}<div class="notes">{said}</div></section>'

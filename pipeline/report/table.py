@@ -4,6 +4,7 @@ import csv
 import io
 
 from pipeline.report.collect import Cell, Study
+from pipeline.report.lineage import origin_note
 
 PROTOCOLS = ("suffix", "window control", "sliding", "non-overlapping")
 # What stands under each encoding: title, protocol, what of its cell is shown.
@@ -100,6 +101,8 @@ def notes(study: Study) -> list[str]:
             "ENCODING + EXTENSION: the trained encoding, changed when it is tested; nothing was "
             "trained for it."
         )
+    origins = (origin_note(label, runs) for label, runs in study.trained.items())
+    found += [note for note in origins if note]
     ended = {label: beyond(study, label) for label in study.encodings}
     return found + [f"{label}: {text}." for label, text in ended.items() if text]
 

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from pipeline.report.collect import Study
 from pipeline.report.drawing import INK, STYLE, legend, length_axis, look
 from pipeline.report.heatmap import Row, heatmap_stem, needle_figure
-from pipeline.report.tasks import STATED_CHANCE, chance, share, task_lengths, task_rows, tasks_of
+from pipeline.report.task_shares import guessing, share, task_lengths, task_rows, tasks_of
+from pipeline.report.tasks import stated
 
 COLUMNS = 3
 
@@ -26,7 +27,7 @@ def draw_tasks(study: Study) -> dict[str, Figure]:
 
 
 def _curves(study: Study, names: list[str]) -> Figure:
-    """One panel per task, one line per encoding, seeds and depths pooled."""
+    """One panel per task, one line per encoding, seeds and depths averaged, and seeds as points."""
     columns = min(COLUMNS, len(names))
     lines = math.ceil(len(names) / columns)
     with matplotlib.rc_context(STYLE):
@@ -56,20 +57,37 @@ def _panel(axes: Axes, study: Study, task: str, *, named: bool) -> None:
         )  # fmt: skip
         y = [found.value for _, found in known]
         axes.plot(x, y, color=colour, marker=marker, label=label if named else "", clip_on=False)
+        seeds = [(n, one) for n, found in known for one in found.by_seed.values()]
+        if len(seeds) > len(known):
+            axes.plot(
+                [n for n, _ in seeds], [one for _, one in seeds], color=colour, marker=".",
+                markersize=4, alpha=0.6, linestyle="none", clip_on=False,
+            )  # fmt: skip
         if known and any(n > x[-1] and found and found.reason for n, found in measured):
             axes.plot(
                 x[-1:], y[-1:], marker="|", markersize=18, markeredgewidth=2.6, color=colour,
                 linestyle="none", zorder=5, clip_on=False,
             )  # fmt: skip
-    guessed = chance(study, task)
-    if guessed >= STATED_CHANCE:
-        axes.axhline(guessed, color=INK, linewidth=1.0, linestyle="-.", alpha=0.7)
-        axes.annotate(
-            f"guessing {guessed:.2f}", (1.0, guessed), xycoords=("axes fraction", "data"),
-            xytext=(-3, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8.5,
-        )  # fmt: skip
+    _guesses(axes, study, task)
     axes.set_ylim(0.0, 1.0)
-    length_axis(axes, task_lengths(study, task), study.train_length)
+    # whether the task was trained at all is not told by the train length
+    length_axis(axes, task_lengths(study, task), study.train_length, "train length")
+
+
+def _guesses(axes: Axes, study: Study, task: str) -> None:
+    """What guessing reaches at each length, where it is not near 0 at all of them."""
+    found = [(n, guessing(study, task, n)) for n in task_lengths(study, task)]
+    known = [(n, guess) for n, guess in found if guess is not None]
+    if not any(stated(guess) for _, guess in known):
+        return
+    x, y = [n for n, _ in known], [guess for _, guess in known]
+    axes.plot(x, y, color=INK, linewidth=1.0, linestyle="-.", alpha=0.7)
+    low, high = (f"{edge:.2f}" for edge in (min(y), max(y)))
+    axes.annotate(
+        f"guessing {low if low == high else f'{low} to {high}'}", (1.0, y[-1]),
+        xycoords=("axes fraction", "data"), xytext=(-3, 2), textcoords="offset points",
+        ha="right", va="bottom", fontsize=8.5,
+    )  # fmt: skip
 
 
 def _needle_panels(study: Study, task: str) -> dict[str, list[Row]]:

@@ -1,33 +1,31 @@
-"""What a study says about tasks with known answers: pooled shares, the CSV, and the section."""
+"""What a study says about tasks with known answers: the section of the page."""
 
-import csv
-import io
-import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-from pipeline.evaluate.proportion import wilson
 from pipeline.report.collect import Study
-from pipeline.report.fragments import encoding, figure, length_heads, table
-from pipeline.report.heatmap import heatmap_stem
-from pipeline.report.reading import Run
+from pipeline.report.fragments import counted, encoding, figure, items, length_heads, table
+from pipeline.report.heatmap import cell_examples, heatmap_stem
+from pipeline.report.task_shares import (
+    Share,
+    guessing,
+    share,
+    task_lengths,
+    task_rows,
+    tasks_of,
+    trained_share,
+)
 
-# a chance below this is not worth a line in a picture
-STATED_CHANCE = 0.01
-CSV_COLUMNS = (
-    "encoding", "extension", "run", "seed", "task", "length", "depth", "defined", "exact_match",
-    "exact_match_low", "exact_match_high", "chance_exact_match", "examples", "loss", "rank",
-    "chance_rank", "choices", "scored_tokens", "real_length", "real_depth", "text_sha256", "reason",
-)  # fmt: skip
+# guessing that reaches less than this is not worth a line in a picture
+STATED = 0.01
 CURVES = (
     "Tasks: exact match as the length grows",
     "Share of examples whose answer is right in every token, as greedy decoding would write it; of "
-    "needles over all depths. Bands are 95 % Wilson intervals, over all examples of all seeds "
-    "(every seed is asked the same ones). Dash-dotted, where it is not near 0: what guessing among "
-    "the tokens of answers would reach. A bar ends the line of an encoding that is not defined "
-    "further.",
+    "needles over all depths. Lines are means over seeds, small points the seeds. Bands are 95 % "
+    "intervals: over seeds (Student's t, cut off at 0 and 1), or over examples (Wilson) of one "
+    "seed, and where all seeds agree. Dash-dotted, where it is not near 0: what guessing would "
+    "reach. A bar ends the line of an encoding that is not defined further. The train length is "
+    "that of all training sequences; which tasks were among them stands in the table.",
 )
 HEATMAP = (
     "share of exact matches by length and depth",
@@ -35,73 +33,29 @@ HEATMAP = (
     "begins, as a share of the prompt, is in tasks.csv. Dotted: the train length. Hatched: not "
     "defined.",
 )
-
-
-@dataclass(frozen=True)
-class Share:
-    """Right answers of one encoding to one task at one length, over its seeds and all depths.
-
-    ``low`` and ``high`` bound the 95 % Wilson interval of ``right`` / ``asked``. If a part of it is
-    not defined, ``reason`` says why, and nothing was asked.
-    """
-
-    right: int
-    asked: int
-    low: float
-    high: float
-    reason: str | None
-
-    @property
-    def value(self) -> float:
-        """The share of examples that are right; NaN if nothing was asked."""
-        return self.right / self.asked if self.asked else float("nan")
-
-
-def task_rows(run: Run, task: str | None = None) -> list[dict[str, Any]]:
-    """The task rows of a run, or those of one task, in the order measured."""
-    rows = [row for row in run.rows if row["protocol"] == "task"]
-    return [row for row in rows if task in (None, row["task"])]
-
-
-def tasks_of(study: Study) -> list[str]:
-    """The names of all tasks that any run was asked, in the order of appearance."""
-    return list(dict.fromkeys(row["task"] for run in study.runs for row in task_rows(run)))
-
-
-def task_lengths(study: Study, task: str) -> list[int]:
-    """The lengths that any run was asked a task at, ascending."""
-    return sorted({row["length"] for run in study.runs for row in task_rows(run, task)})
-
-
-def share(study: Study, label: str, task: str, length: int) -> Share | None:
-    """What the seeds of one encoding gave at one length; None if it was not measured."""
-    found = [row for run in study.encodings[label] for row in task_rows(run, task)]
-    rows = [row for row in found if row["length"] == length]
-    if not rows:
-        return None
-    undefined = [row for row in rows if not row["defined"]]
-    if undefined:
-        return Share(0, 0, 0.0, 1.0, undefined[0].get("reason") or "not defined at this length")
-    right, asked = sum(map(_right, rows)), sum(row["examples"] for row in rows)
-    return Share(right, asked, *wilson(right, asked), reason=None)
-
-
-def chance(study: Study, task: str) -> float:
-    """The share of exact matches that guessing among the choices reaches."""
-    rows = [row for run in study.runs for row in task_rows(run, task)]
-    known = [row["chance_exact_match"] for row in rows if row["chance_exact_match"] is not None]
-    return statistics.fmean(known) if known else 0.0
-
-
-def tasks_csv(study: Study) -> str:
-    """Every task row of every run, one a line, with a header; losses in nats per answer token."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for label, runs in study.encodings.items():
-        for run in runs:
-            writer.writerows(_csv_line(label, run, row) for row in task_rows(run))
-    return out.getvalue()
+# what a needle task does not test
+NEEDLES = {
+    "passkey": "The prompt shows one number only: this tests finding, not matching.",
+    "multi_key": "At depth 0 the needle asked for is always the first of all, at depth 1 always "
+    "the last: there its place alone tells it, so these depths do not test the key.",
+}
+NOTES = (
+    "Share of examples right in every token, mean over seeds, with its 95 % interval: over seeds "
+    "(Student's t, cut off at 0 and 1), or over examples (Wilson) of one seed, and where all seeds "
+    "agree. All seeds are asked the same examples, so more seeds are no more examples. "
+    "task_shares.csv holds these numbers and says over what each interval is; tasks.csv every row "
+    "of every seed, with losses and ranks.",
+    "Guessing: the better of two guesses, each token of the answer alone, all that answers are "
+    "made of alike (the highest digit of a sum, 0 or 1, is easier than that), or, where the rows "
+    "say how many answers of the right form the prompt shows, one of these. Not counted: in short "
+    "prompts of majority, any one of their letters is right more often than one in four.",
+    "The digits of numbers in text (passkey, multi_key, multi_value) are tokens that text hardly "
+    "ever has: they are easier to find than in a published passkey test.",
+    "Stopping is not tested: the length of the answer is given, and the token after it is neither "
+    "trained nor scored, unlike in an exact match that needs an end of the answer.",
+    "Share of training: of this training's sequences, by data.mix; runs that it continues had "
+    "their own. A task that is not in training is asked of models that were never shown its form.",
+)
 
 
 def tasks_section(study: Study, pictures: Mapping[str, str]) -> str:
@@ -112,24 +66,40 @@ def tasks_section(study: Study, pictures: Mapping[str, str]) -> str:
     lengths = sorted({length for task in names for length in task_lengths(study, task)})
     bodies = "".join(_table_body(study, task, lengths) for task in names)
     head = f"<th>exact match</th>{length_heads(study, lengths)}"
-    note = (
-        "Share of examples right in every token, with its 95 % Wilson interval; every task row, "
-        "with losses and ranks, is in tasks.csv."
-    )
     parts = [
         figure(pictures["tasks"], *CURVES),
-        f'<section>{table(head, bodies)}<div class="notes"><p>{note}</p></div></section>',
+        f'<section class="texts">{table(head, bodies)}{items(NOTES)}</section>',
     ]
     for task in names:
         if (stem := heatmap_stem(task)) in pictures:
-            parts.append(figure(pictures[stem], f"{task}: {HEATMAP[0]}", HEATMAP[1]))
+            caption = " ".join([HEATMAP[1], _cells(study, task), NEEDLES.get(task, "")]).rstrip()
+            parts.append(figure(pictures[stem], f"{task}: {HEATMAP[0]}", caption))
     return "\n".join(parts)
 
 
+def training_words(study: Study, task: str) -> str:
+    """The share of training sequences that were of a task, over all runs."""
+    found = trained_share(study.trained_runs, task)
+    if found is None:
+        return "share of training not stated"
+    if found[1] == 0.0:
+        return "not in training"
+    low, high = (f"{100 * part:.3g}" for part in found)
+    return f"{low if low == high else f'{low} to {high}'} % of training"
+
+
+def _cells(study: Study, task: str) -> str:
+    rows = [row for run in study.runs for row in task_rows(run, task)]
+    return f"In each cell: {cell_examples(rows)}."
+
+
 def _table_body(study: Study, task: str, lengths: list[int]) -> str:
-    guessed = chance(study, task)
-    said = f" <small>guessing: {guessed:.2f}</small>" if guessed >= STATED_CHANCE else ""
-    rows = f'<tr><th colspan="{1 + len(lengths)}">{escape(task)}{said}</th></tr>'
+    guesses = [guessing(study, task, length) for length in lengths]
+    said = "".join(
+        f"<td><small>guessing {guess:.2f}</small></td>" if stated(guess) else "<td></td>"
+        for guess in guesses
+    )
+    rows = f"<tr><th>{escape(task)} <small>{training_words(study, task)}</small></th>{said}</tr>"
     for label in study.encodings:
         cells = "".join(
             _cell(share(study, label, task, length), length == study.train_length)
@@ -139,26 +109,19 @@ def _table_body(study: Study, task: str, lengths: list[int]) -> str:
     return f'<tbody class="encoding">{rows}</tbody>'
 
 
+def stated(guess: float | None) -> bool:
+    """Whether what guessing reaches is worth a word: STATED or more, but for rounding."""
+    return guess is not None and guess > STATED * (1 - 1e-9)
+
+
 def _cell(found: Share | None, trained: bool) -> str:
     if found is None:
         return "<td>–</td>"
     if found.reason:
         return f'<td class="undefined" title="{escape(found.reason)}">not defined</td>'
     mark = ' class="trained"' if trained else ""
-    interval = f"<small> {found.low:.2f}–{found.high:.2f}</small>"
+    of = counted(len(found.by_seed), "seed")
+    seeds = ", ".join(f"{seed}: {value:.2f}" for seed, value in found.by_seed.items())
+    title = f"over {found.over}; {of}, of {found.examples} examples each: {seeds}"
+    interval = f'<small title="{title}"> {found.low:.2f}–{found.high:.2f}</small>'
     return f"<td{mark}>{found.value:.2f}{interval}</td>"
-
-
-def _right(row: Mapping[str, Any]) -> int:
-    return round(row["exact_match"] * row["examples"])
-
-
-def _csv_line(label: str, run: Run, row: Mapping[str, Any]) -> list[object]:
-    low, high = wilson(_right(row), row["examples"]) if row["defined"] else (None, None)
-    return [
-        label, run.extension or "none", run.name, row["seed"], row["task"], row["length"],
-        row["depth"], str(row["defined"]).lower(), row["exact_match"], low, high,
-        row["chance_exact_match"], row["examples"], row["loss"], row["rank"], row["chance"],
-        row["choices"], row["scored_tokens"], row["real_length"], row["real_depth"],
-        row["text_sha256"], row.get("reason") or "",
-    ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.data.prepare import Prepared
 from pipeline.data.tasks.base import Task
-from pipeline.data.tasks.registry import build_task
+from pipeline.data.tasks.registry import build_task, task_names
 
 DRAWN = 2000
 
@@ -107,3 +107,47 @@ def test_chains_are_told_apart_by_their_value_alone(prepared: Prepared) -> None:
         names = row[:-1][row[1:] == made.symbols.equals]
         firsts.append(int(names[0] in row[-5:]))
     check_uniform(np.array(firsts), [0, 1])
+
+
+# what an answer of the right form looks like in a prompt, and how many of them make one answer
+SHOWN = {
+    "copy": (rb"\xf5\xc1?([A-Za-z]+)\xc0", 1),
+    "recall": (rb"[A-Za-z]{2}(\d\d)", 1),
+    "passkey": (rb" is (\d{5})\.", 1),
+    "multi_key": (rb" is (\d{5})\.", 1),
+    "multi_value": (rb" is (\d{5})\.", 3),
+    "variable_tracking": (rb"[A-Za-z]=(\d{5});", 1),
+}
+
+
+@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize("length", [300, 301])
+def test_a_prompt_shows_as_many_answers_as_the_task_says(
+    name: str, length: int, prepared: Prepared
+) -> None:
+    """`shown` is what is left to guess for a model that copies what looks like an answer."""
+    made = build_task(name, prepared.tokenizer, prepared.split("train"))
+    pieces = prepared.tokenizer.pieces
+    for seed in range(5):
+        example = made.example(length, np.random.default_rng(seed))
+        prompt = b"".join(pieces[i] for i in example.tokens[1 : -example.answer])
+        pattern, together = SHOWN.get(name, (rb"(?!)", 1))
+        found = re.findall(pattern, prompt)
+        answer = b"".join(pieces[i] for i in example.tokens[-example.answer :])
+        assert (made.shown(length) or 0) * together == len(found)
+        if found and name != "variable_tracking":
+            assert answer in [*found, b"".join(found)]
+
+
+@pytest.mark.parametrize(("depth", "place"), [(0.0, 0), (1.0, -1)])
+def test_at_the_ends_the_place_of_a_key_tells_it(
+    depth: float, place: int, prepared: Prepared
+) -> None:
+    """What the report says of these depths: here the key need not be read."""
+    made = build_task("multi_key", prepared.tokenizer, prepared.split("train"))
+    pieces = prepared.tokenizer.pieces
+    for seed in range(20):
+        tokens = made.example(400, np.random.default_rng(seed), depth).tokens
+        text = b"".join(pieces[i] for i in tokens)
+        numbers = re.findall(rb" is (\d{5})\.", text)
+        assert len(numbers) == 4 and text.endswith(numbers[place])

@@ -113,6 +113,15 @@ def test_rows_are_what_a_report_reads(prepared: Prepared) -> None:
             assert key in later or isinstance(row[key], kinds), key
         assert row["defined"] == (length == task.least)
         assert row["standard_error"] is None
+        assert row["shown"] == (1 if row["defined"] else None)
+
+
+@pytest.mark.parametrize("name", ["recall", "parity"])
+def test_a_row_says_how_many_answers_a_prompt_shows(name: str, prepared: Prepared) -> None:
+    task = real_task(name, prepared)
+    row, _ = measured(step_of(task, 46), Told(config_of(BYTES), equal(BYTES)))
+    # (46 tokens - 2 - the question of 4 with its answer) / 4 tokens of a pair
+    assert row["shown"] == (10 if name == "recall" else None)
 
 
 def test_means_over_depths_are_of_lengths_that_are_whole() -> None:

@@ -42,7 +42,7 @@ def test_rows_say_what_was_measured_on_what(run: Path) -> None:
     own = read_rows(run / "evaluation" / "rows.jsonl")[0]
     same = (
         "text_sha256", "corpus_sha256", "position", "extension", "seed", "train_length", "step",
-        "documents", "precision", "split",
+        "documents", "precision", "split", "tokenizer_sha256", "suffix_tokens",
     )  # fmt: skip
     for row in rows:
         assert [row[key] for key in same] == [own[key] for key in same]
@@ -87,6 +87,10 @@ def test_under_an_extension_rows_have_a_folder_of_their_own(run: Path) -> None:
         (["extension=hierarchical"], "extension=hierarchical does not fit position=rope"),
         (["evaluate.documents=2"], "evaluate.documents=2: .* use 3 or more"),
         (["extension=interpolation", "--queries", "4"], "queries differs [(]8 in .*, 4 in .*[+] i"),
+        (
+            ["extension=interpolation", "evaluate.suffix_tokens=4", "--queries", "4"],
+            "(suffix_tokens|text_sha256) differs",
+        ),
         (["--queries", "9"], "--queries 9: .* use 1 to 8"),
         (["--queries", "0"], "--queries 0: .* use 1 to 8"),
         (["sweep={evaluate.documents: [3, 4]}"], "one set of settings"),

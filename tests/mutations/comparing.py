@@ -64,8 +64,8 @@ FAULTS = (
     Mutation(
         "a loss that comes back down is usable",
         "pipeline/evaluate/usable.py",
-        "np.logical_and.accumulate(good[:, ~inside], axis=1)",
-        "good[:, ~inside]",
+        "np.logical_and.accumulate(good[:, trained:], axis=1)",
+        "good[:, trained:]",
         USABLE,
     ),
     Mutation(

@@ -18,8 +18,13 @@ def test_tables_by_length_say_what_few_seeds_allow(tmp_path: Path) -> None:
     assert section.count("<details open>") == 3
     assert "At 128 tokens, the train length" in section
     assert "2 seeds are few" in section
-    assert "over all lengths, differ over seeds with a corrected p below 0.05" in section
-    pair = find_pairs(study, read_values(study))[-1]
+    pairs = find_pairs(study, read_values(study))
+    sure = {pair.length: (pair.p_holm or 1.0) < 0.05 for pair in pairs}
+    assert True in sure.values() and False in sure.values()
+    told = ", ".join(f"{int(sure[n])} of 1 pair at {n}" for n in LENGTHS)
+    assert f"differ over seeds with a corrected p below 0.05: {told}." in section
+    assert "Each length is a family of its own" in section and "all 6 together" in section
+    pair = pairs[-1]
     interval = pair.over_documents
     assert interval is not None
     assert f"<td>{pair.difference:.3f}</td><td>[{interval.low:.3f}, {interval.high:.3f}]" in section
@@ -30,6 +35,15 @@ def test_one_seed_is_said_to_be_no_ground_for_p(tmp_path: Path) -> None:
     section = differences_section(study, find_pairs(study, read_values(study)))
     assert "One seed: no p." in section
     assert "differ over seeds with" not in section
+
+
+def test_encodings_without_a_common_seed_are_not_said_to_have_one(tmp_path: Path) -> None:
+    runs = [write_kept(tmp_path, "rope", seed) for seed in (0, 1, 2)]
+    runs += [write_kept(tmp_path, "t5", seed) for seed in (1, 2)]
+    study = collect([*runs, write_kept(tmp_path, "alibi", 7)])
+    section = differences_section(study, find_pairs(study, read_values(study)))
+    assert "One seed" not in section and "2 seeds are few" in section
+    assert "Encodings without a seed in common are not compared" in section
 
 
 def test_many_encodings_stand_in_a_matrix(tmp_path: Path) -> None:
@@ -44,6 +58,7 @@ def test_many_encodings_stand_in_a_matrix(tmp_path: Path) -> None:
     assert f"<b>{sure.difference:.3f}*</b>" in longest
     assert f"<b>{-(sure.difference or 0.0):.3f}*</b>" in longest
     assert "Every pair stands in pairs.csv" in section
+    assert "Bold: the interval over documents excludes 0, as one pair in twenty does by" in section
 
 
 def test_labels_are_escaped(tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ def test_the_power_law_is_fitted_within_the_train_length(tmp_path: Path) -> None
     assert isinstance(law, PowerLaw)
     assert (law.alpha, law.beta, law.gamma) == pytest.approx((20.0, 0.5, 2.0), rel=1e-4)
     section = context_section(study, find_gains(study, read_values(study)))
-    assert "<td>20</td><td>0.5</td><td>2.000</td>" in section
+    assert "<td>20</td><td>0.5</td><td>2.00</td>" in section
+    assert "fitted to the mean loss over seeds" in section
 
 
 def test_gains_and_pairs_lie_beside_the_page_and_stand_on_it(tmp_path: Path) -> None:

@@ -10,18 +10,22 @@ import pytest
 from pipeline.errors import DataError
 from pipeline.report.appendix import provenance
 from pipeline.report.collect import collect
+from pipeline.report.differences import differences_section
 from pipeline.report.fragments import tokens_of
 from pipeline.report.lineage import origin_of_treatment
+from pipeline.report.pairs import find_pairs
+from pipeline.report.table import text_table
+from pipeline.report.values import read_values
 from tests.report.synthetic import write_run
 
 NONE = {"name": "none"}
 YARN = {"name": "yarn", "scale": 4.0}
 
 
-def ancestor(run: str, length: int, extension: str = "none") -> dict[str, Any]:
+def ancestor(run: str, length: int, extension: str = "none", weights: str = "d") -> dict[str, Any]:
     return {
         "run": run, "config_hash": "c" * 64, "step": 450, "tokens": 1000, "train_length": length,
-        "extension": extension, "weights_sha256": "d" * 64,
+        "extension": extension, "weights_sha256": weights * 64,
     }  # fmt: skip
 
 
@@ -84,13 +88,50 @@ def test_a_continued_run_has_its_extension_and_origin_in_its_label(tmp_path: Pat
     assert labels == ["rope", "rope (yarn scale=4, from L128)", "rope (from L128)"]
 
 
+def continued_seeds(root: Path, weights: str) -> list[Path]:
+    """One run for each letter, from weights of this name."""
+    return [
+        write_continued(
+            root, f"a/rope-L128-s{n}", seed=n,
+            lineage=[ancestor("a/rope-L128-s0", 128, weights=name), ancestor("b", 256)],
+        )
+        for n, name in enumerate(weights)
+    ]  # fmt: skip
+
+
 def test_seeds_with_origins_of_their_own_are_seeds_of_one_encoding(tmp_path: Path) -> None:
-    runs = [write_continued(tmp_path, f"a/rope-L128-s{n}", seed=n) for n in (0, 1)]
-    study = collect(runs)
+    study = collect(continued_seeds(tmp_path, "12"))
     assert {label: len(found) for label, found in study.encodings.items()} == {
-        "rope (yarn scale=4, from L128)": 2
+        "rope (yarn scale=4, from L128 and L256)": 2
     }
     assert not study.varied
+    assert "continue the same weights" not in text_table(study)
+
+
+def test_seeds_that_continue_one_run_have_no_p(tmp_path: Path) -> None:
+    """They are no sample of origins: another might have made it come out the other way."""
+    runs = [*continued_seeds(tmp_path, "111")]
+    runs += [write_run(tmp_path, "t5", seed) for seed in range(3)]
+    study = collect(runs)
+    own = "rope (yarn scale=4, from L128 and L256)"
+    assert (
+        f"{own}: all 3 seeds continue the same weights, those of a/rope-L128-s0, so intervals over "
+        "seeds cover the training since then only, and there is no p."
+    ) in text_table(study)
+    pairs = find_pairs(study, read_values(study))
+    for pair in pairs:
+        assert pair.over_seeds is not None and (pair.p, pair.p_holm) == (None, None)
+        assert f"no p: the seeds of {own} have one origin; no interval over doc" in pair.reason
+    section = differences_section(study, pairs)
+    assert f"no p: the seeds of {own} have one origin" in section
+    assert "differ over seeds with a corrected p" not in section
+
+
+def test_seeds_of_which_some_have_one_origin_are_refused(tmp_path: Path) -> None:
+    runs = continued_seeds(tmp_path, "112")
+    with pytest.raises(DataError, match="some of these runs continue the same weights and others"):
+        collect(runs)
+    assert len(collect(runs[1:]).runs) == 2
 
 
 def test_runs_of_different_origins_are_different_treatments(tmp_path: Path) -> None:

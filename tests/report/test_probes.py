@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 
 from pipeline.config.label import file_name
 from pipeline.errors import DataError
+from pipeline.record.metrics import read_rows
 from pipeline.report.collect import collect
 from pipeline.report.drawing import COLOURS
 from pipeline.report.page import build_report
@@ -52,6 +53,7 @@ def probe_rows(seed: int, lengths: tuple[int, ...], **common: Any) -> list[dict[
     facts = {
         "run": "compare/one", "seed": seed, "defined": True, "reason": None, "documents": 4,
         "queries": 16, "split": "test", "text_sha256": "ab" * 32, "precision": "fp32",
+        "corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32, "suffix_tokens": 64,
         "code_sha256": "cd" * 32, "extension": "none", "extension_settings": "", **common,
     }  # fmt: skip
     return [{**facts, **row} for row in rows]
@@ -142,7 +144,15 @@ def test_an_extension_stands_beside_its_encoding_tested_or_not(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("text_sha256", "ef" * 32), ("queries", 8), ("documents", 3), ("code_sha256", "99" * 32)],
+    [
+        ("text_sha256", "ef" * 32),
+        ("queries", 8),
+        ("documents", 3),
+        ("code_sha256", "99" * 32),
+        ("suffix_tokens", 32),
+        ("corpus_sha256", "99" * 32),
+        ("tokenizer_sha256", "99" * 32),
+    ],
 )
 def test_rows_measured_otherwise_are_refused(field: str, value: Any, tmp_path: Path) -> None:
     runs = [*probed(tmp_path, "rope"), write_run(tmp_path, "alibi")]
@@ -233,3 +243,32 @@ def test_decodability_has_its_control_in_every_panel(tmp_path: Path) -> None:
         assert control[1] == "--" and control[2] == pytest.approx([0.1 * log - 0.005] * 3)
         # the learned encoding ends at the train length
         assert len(lines_of(axes, COLOURS[1])) == (2 if number < 2 else 0)
+
+
+def test_encodings_that_end_at_different_lengths_are_named_with_them(tmp_path: Path) -> None:
+    runs = [*probed(tmp_path, "rope"), write_run(tmp_path, "learned")]
+    write_probes(runs[1], lengths=(128,))
+    study = collect(runs)
+    for draw in (attention_figure, decodability_figure):
+        names = draw(study, find_probes(study)).axes[0].get_legend_handles_labels()[1]
+        assert names[:2] == ["rope, longest 512", "learned, longest 128"]
+    (run,) = probed(tmp_path / "alone", "rope")
+    study = collect([run])
+    names = attention_figure(study, find_probes(study)).axes[0].get_legend_handles_labels()[1]
+    assert names[0] == "rope"
+
+
+def test_rows_from_before_suffix_tokens_was_a_fact_are_read(tmp_path: Path) -> None:
+    runs = probed(tmp_path, "rope", "alibi")
+    for run in runs:
+        path = run / "probes" / "rows.jsonl"
+        old = [{k: v for k, v in r.items() if k != "suffix_tokens"} for r in read_rows(path)]
+        write_rows(path, old)
+    assert list(find_probes(collect(runs))) == ["rope", "alibi"]
+
+
+def test_notes_do_not_say_that_training_never_had_a_position(tmp_path: Path) -> None:
+    study = collect(probed(tmp_path, "rope"))
+    text = probes_text(study, find_probes(study))
+    assert "may have had positions so far apart" in text
+    assert "on a quarter of the documents" in text and "fitted anew at each length" in text

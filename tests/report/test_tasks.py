@@ -1,6 +1,5 @@
 """Task rows in a report: what is refused, pooled, drawn and written."""
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -15,7 +14,6 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from pipeline.errors import DataError
-from pipeline.evaluate.proportion import wilson
 from pipeline.record.metrics import read_rows
 from pipeline.report.appendix import other_protocols
 from pipeline.report.collect import Study, collect
@@ -26,8 +24,8 @@ from pipeline.report.reading import read_run
 from pipeline.report.sections import main_table
 from pipeline.report.table import csv_table, text_table
 from pipeline.report.task_pictures import draw_tasks
-from pipeline.report.tasks import chance, share, tasks_csv
-from tests.report.synthetic import FATE, TRAIN_LENGTH, write_extended, write_rows, write_run
+from pipeline.report.task_shares import guessing, share
+from tests.report.synthetic import FATE, TRAIN_LENGTH, write_rows, write_run
 from tests.report.test_curves import xs, ys
 from tests.report.test_page import Page
 
@@ -94,45 +92,6 @@ def edit(folder: Path, asked: str, **changes: Any) -> None:
     write_rows(path, [r | changes if r.get("task") == asked else r for r in read_rows(path)])
 
 
-def test_seeds_and_depths_are_pooled(tmp_path: Path) -> None:
-    study = collect(made(tmp_path, "rope", seeds=2))
-    for task, depths in (("copy", (None,)), ("passkey", DEPTHS)):
-        found = share(study, "rope", task, 512)
-        counts = [right("rope", task, 512, depth, seed) for depth in depths for seed in (0, 1)]
-        assert found
-        assert (found.right, found.asked) == (sum(filter(None, counts)), EXAMPLES * len(counts))
-        assert (found.low, found.high) == wilson(found.right, found.asked)
-        assert found.low < found.value < found.high
-    assert share(study, "rope", "copy", 1024) is None
-
-
-def test_where_an_encoding_is_not_defined_nothing_was_asked(tmp_path: Path) -> None:
-    found = share(collect(made(tmp_path, "learned")), "learned", "passkey", 256)
-    assert found
-    assert (found.asked, found.reason) == (0, REASON)
-
-
-def test_the_csv_has_every_task_row(tmp_path: Path) -> None:
-    runs = made(tmp_path, "learned", "rope", seeds=2)
-    write_extended(runs[2], "yarn", "scale=4")
-    lines = list(csv.DictReader(tasks_csv(collect(runs)).splitlines()))
-    assert len(lines) == 5 * len(LENGTHS) * (2 + len(DEPTHS))
-    assert {line["extension"] for line in lines} == {"none", "yarn scale=4"}
-    one = next(
-        x for x in lines
-        if (x["encoding"], x["seed"], x["task"], x["length"], x["depth"])
-        == ("rope", "1", "passkey", "512", "0.5")
-    )  # fmt: skip
-    count = right("rope", "passkey", 512, 0.5, 1) or 0
-    low, high = wilson(count, EXAMPLES)
-    assert float(one["exact_match"]) == count / EXAMPLES
-    assert (float(one["exact_match_low"]), float(one["exact_match_high"])) == (low, high)
-    assert (one["rank"], one["chance_rank"], one["choices"]) == ("1.5", "1.5", "2")
-    undefined = [line for line in lines if line["defined"] == "false"]
-    assert len(undefined) == 2 * 2 * 5
-    assert {(line["exact_match"], line["reason"]) for line in undefined} == {("", REASON)}
-
-
 def panels(study: Study) -> dict[str, Axes]:
     return {axes.get_title(): axes for axes in draw_tasks(study)["tasks"].axes}
 
@@ -147,17 +106,42 @@ def test_one_panel_per_task_one_line_per_encoding(tmp_path: Path) -> None:
         expected = [share(study, "rope", task, length) for length in LENGTHS]
         assert xs(drawn[0]) == list(LENGTHS)
         assert ys(drawn[0]) == [one.value for one in expected if one]
+        (points,) = (x for x in drawn if x.get_marker() == ".")
+        assert list(zip(xs(points), ys(points), strict=True)) == [
+            (length, y)
+            for length, one in zip(LENGTHS, expected, strict=True) if one
+            for y in one.by_seed.values()
+        ]  # fmt: skip
         ends = [x for x in axes.lines if x.get_marker() == "|"]
         assert [(to_hex(x.get_color()), xs(x)) for x in ends] == [(COLOURS[0], [128])]
 
 
-def test_chance_is_stated_where_it_is_not_near_nothing(tmp_path: Path) -> None:
+def test_guessing_is_stated_where_it_is_not_near_nothing(tmp_path: Path) -> None:
     study = collect(made(tmp_path, "rope"))
-    assert (chance(study, "parity"), chance(study, "copy")) == (0.5, 0.0)
+    assert (guessing(study, "parity", 64), guessing(study, "copy", 64)) == (0.5, 0.0)
+    assert guessing(study, "parity", 1024) is None
     for task, axes in panels(study).items():
         said = [text.get_text() for text in axes.texts]
-        dotted = [x for x in axes.lines if ys(x) == [0.5, 0.5]]
+        dotted = [x for x in axes.lines if ys(x) == [0.5] * len(LENGTHS)]
         assert ("guessing 0.50" in said, len(dotted)) == (task == "parity", task == "parity")
+
+
+def test_nothing_says_that_a_task_was_trained_at_the_train_length(tmp_path: Path) -> None:
+    runs = [
+        write_tasks(write_run(tmp_path, name, config={"data": {"mix": mix}}), name)
+        for name, mix in (
+            ("rope", {"copy": 0.05, "parity": 0}),
+            ("alibi", {"copy": 0.1, "parity": 0}),
+        )
+    ]
+    study = collect(runs)
+    figures = draw_tasks(study)
+    words = [x.get_text() for f in figures.values() for axes in f.axes for x in axes.texts]
+    assert "train length" in words and "trained up to here" not in words
+    html = build_report(runs, tmp_path / "out").read_text()
+    assert "<th>copy <small>5 to 10 % of training</small></th>" in html
+    assert "<th>parity <small>not in training</small></th>" in html
+    assert "<th>passkey <small>share of training not stated</small></th>" in html
 
 
 def test_a_heatmap_has_each_number_at_its_length_and_depth(tmp_path: Path) -> None:
@@ -184,6 +168,7 @@ def test_a_heatmap_has_each_number_at_its_length_and_depth(tmp_path: Path) -> No
         for column, length in enumerate(LENGTHS)
         for line, depth in enumerate(DEPTHS)
     }
+    assert figure.get_supxlabel() == "in each cell: 20 examples"
     hatched = [x for x in learned.patches if isinstance(x, Rectangle) and x.get_hatch()]
     assert sorted(x.get_xy() for x in hatched) == [(x, y) for x in (2, 3) for y in range(3)]
     assert len(learned.texts) == 2 * 3 + 1
@@ -205,12 +190,16 @@ def test_the_page_shows_tasks_between_the_other_sections(tmp_path: Path) -> None
     assert page.order.count("figure") == 3 + 2
     found = share(collect(runs), "rope", "passkey", 128)
     assert found
-    cell = f"{found.value:.2f}<small> {found.low:.2f}–{found.high:.2f}</small>"
-    assert f'<td class="trained">{cell}</td>' in html
+    cell = f" {found.low:.2f}–{found.high:.2f}</small></td>"
+    start = f'<td class="trained">{found.value:.2f}<small title="over {found.over}; 2 seeds, of 60 '
+    assert start in html and cell in html.partition(start)[2].partition("</td>")[0] + "</td>"
     assert html.count(f'<td class="undefined" title="{REASON}">not defined</td>') == 3 * 2
-    assert "guessing: 0.50" in page.words
+    assert html.count("<td><small>guessing 0.50</small></td>") == len(LENGTHS)
+    assert "In each cell: 20 examples. The prompt shows one number only" in page.words
+    for words in ("Stopping is not tested", "All seeds are asked the same examples"):
+        assert words in page.words
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written >= {"tasks.csv", "tasks.png", "needle-passkey.png"}
+    assert written >= {"tasks.csv", "task_shares.csv", "tasks.png", "needle-passkey.png"}
 
 
 def test_a_page_about_runs_without_tasks_does_not_mention_them(tmp_path: Path) -> None:
@@ -235,6 +224,7 @@ def test_task_rows_leave_the_main_table_as_it_was(tmp_path: Path) -> None:
         ({"exact_match": 1.5}, "`exact_match` = 1.5 of `examples` = 20 is no share"),
         ({"examples": 0}, "`exact_match` = 1.0 of `examples` = 0 is no share"),
         ({"rank": "1"}, '`rank` = "1" must be'),
+        ({"shown": "1"}, '`shown` = "1" must be int or null'),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_with_its_line(

@@ -14,7 +14,8 @@ class Addition(Task):
     usual order even the first one depends on all carries, which models of this size do not learn,
     so that the task would tell no encoding from another (Lee et al. 2023, arXiv:2307.03381; Zhou et
     al. 2024, arXiv:2402.09371). Digits are independent and uniform. The narrower number, either of
-    the two, is at most two digits narrower, as the length asks for.
+    the two, is at most two digits narrower, as the length asks for. Guessing each token alone is
+    right less often than can be had: the carry is one of two digits, not of ten.
     """
 
     name = "addition"

@@ -59,6 +59,12 @@ class Task:
         """Tokens of the answer of every example of this length."""
         raise NotImplementedError
 
+    def shown(self, length: int) -> int | None:
+        """How many answers of the right form the prompt of this length holds, the right one among
+        them: whoever copies one of them, without finding out which is asked for, is right as often
+        as one of so many. None where the prompt does not hold the right one."""
+        return None
+
     def example(
         self, length: int, draw: np.random.Generator, depth: float | None = None
     ) -> Example:

@@ -39,6 +39,10 @@ class Copy(_Rewriting):
     name = "copy"
     about = "letters -> the same letters"
 
+    def shown(self, length: int) -> int | None:
+        """The letters themselves."""
+        return 1
+
     def _answer(self, drawn: Ids) -> Ids:
         return drawn
 

@@ -51,6 +51,10 @@ class _Numbers(Task):
         """The digits of the numbers asked for."""
         return self.answers * DIGITS
 
+    def shown(self, length: int) -> int | None:
+        """Numbers in the text; of all that are asked for, there is one set."""
+        return self.needles // self.answers
+
     def _needle(self, key: Ids, number: Ids) -> Ids:
         return np.concatenate([self._before, key, self._between, number, self._after])
 
@@ -108,7 +112,11 @@ class _Placed(_Numbers):
 
 
 class Passkey(_Placed):
-    """Mohtashami & Jaggi 2023 (arXiv:2305.16300), in text of the corpus instead of one repeated."""
+    """Mohtashami & Jaggi 2023 (arXiv:2305.16300), in text of the corpus instead of one repeated.
+
+    It tests finding and not matching, as there is one number; and finding is easier than in the
+    published test, as text hardly ever has the tokens of these digits.
+    """
 
     name = "passkey"
     about = "text that holds a number of five digits -> the number"
@@ -119,7 +127,11 @@ class Passkey(_Placed):
 
 
 class MultiKey(_Placed):
-    """niah_multikey of RULER (Hsieh et al. 2024, arXiv:2404.06654)."""
+    """niah_multikey of RULER (Hsieh et al. 2024, arXiv:2404.06654).
+
+    At depth 0 the needle asked for is always the first of the four and at depth 1 always the last,
+    so there its place tells it without its key; between them nothing but the key does.
+    """
 
     name = "multi_key"
     about = "text that holds four keys with a number of five digits each, a key -> its number"

@@ -36,9 +36,16 @@ class Recall(Task):
         """The digits of a value."""
         return _VALUE
 
+    def shown(self, length: int) -> int | None:
+        """One value in every pair."""
+        return self._pairs(length)
+
+    def _pairs(self, length: int) -> int:
+        return (length - HEAD) // _PAIR - 1
+
     def _made(self, length: int, draw: np.random.Generator, depth: float | None) -> Example:
         letters, digits = self.symbols.letters, self.symbols.digits
-        pairs = (length - HEAD) // _PAIR - 1
+        pairs = self._pairs(length)
         every = draw.permutation(len(letters) ** _KEY)
         keys = np.insert(np.resize(every[1:], pairs - 1), asked := draw.integers(pairs), every[0])
         rows = np.empty((pairs, _PAIR), dtype=np.int64)

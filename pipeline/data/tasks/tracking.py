@@ -37,6 +37,10 @@ class VariableTracking(Task):
         """The variables of a chain."""
         return _VARIABLES
 
+    def shown(self, length: int) -> int | None:
+        """The variables of each chain."""
+        return _CHAINS
+
     def _made(self, length: int, draw: np.random.Generator, depth: float | None) -> Example:
         symbols = self.symbols
         drawn = draw.permutation(symbols.letters)[: _CHAINS * _VARIABLES]
