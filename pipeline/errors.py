@@ -4,6 +4,8 @@ Raise one of these for anything a user can cause or repair; its message names th
 value, what is allowed and how to fix it. Mistakes of programmers stay ``assert`` or ``TypeError``.
 """
 
+import errno
+
 
 class FarsightError(Exception):
     """Base of every error meant for users; the command line prints its message and no traceback."""
@@ -39,3 +41,17 @@ class StorageError(FarsightError):
     """A folder cannot be written, is full or is held by another job."""
 
     exit_code = 74
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+def disk_refused(error: OSError) -> StorageError | None:
+    """What a disk that is full, over its quota, broken or read-only is reported by; None for all
+    other errors of the operating system, which are no user's."""
+    if error.errno not in _DISK:
+        return None
+    return StorageError(
+        f"{error.filename or 'the disk'}: cannot be written: {error.strerror}. Free some space, or "
+        "choose another folder; what was whole there before is whole"
+    )

@@ -17,8 +17,10 @@ _PATH_WORDS = "a path: 1 to 4096 characters, no control characters"
 NAMED_GROUPS = ("position", "position_ids", "extension")
 PROTOCOLS = ("sliding", "non-overlapping")
 ATTENTION_PATHS = ("auto", "sdpa", "fold", "far_near", "contextual", "tile", "flex")
-_LABEL = r"[A-Za-z0-9_.-]{1,128}"
-_LABEL_WORDS = "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-'"
+_LABEL = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_LABEL_WORDS = (
+    "1 to 128 characters out of A-Z, a-z, 0-9, '_', '.' and '-', the first one not '.' or '-'"
+)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,9 @@ class TrainerConfig:
     threads: int | None = _setting(None, low=1, high=1024)
     log_every: int = _setting(10, low=1, high=10**9)
     evaluate_every: int = _setting(100, low=0, high=10**9)
+    hang_timeout: float = _setting(80.0, low=0.0, high=86400.0)
+    save_every: int = _setting(100, low=0, high=10**9)
+    keep: int = _setting(2, low=1, high=1000)
 
     @property
     def world(self) -> int:

@@ -40,6 +40,7 @@ class MicroBatches(Dataset[dict[str, Any]]):
     step, and `step_tokens`, the target tokens of the whole optimizer step over all ranks, which the
     loss is divided by. Ids are drawn from (seed, step, place in the global batch). Order and ids
     count steps from the beginning of the first run, of which `done_before` are behind this one.
+    Item 0 is the first of step `first`: where training goes on, if it was broken off.
     """
 
     def __init__(
@@ -49,19 +50,20 @@ class MicroBatches(Dataset[dict[str, Any]]):
         mesh: Mesh,
         scheme: PositionIds,
         done_before: int = 0,
+        first: int = 0,
     ) -> None:
         self.sequences, self.seed, self.scheme = sequences, config.seed, scheme
-        self.done_before = done_before
+        self.done_before, self.first = done_before, first
         self.batch, self.accumulate = config.trainer.batch_sequences, config.trainer.accumulate
         self.groups, self.group = mesh.data_parallel, mesh.data_rank
         self.here = mesh.tokens(sequences.length)
-        self.total = config.trainer.max_steps * self.accumulate
+        self.total = (config.trainer.max_steps - first) * self.accumulate
 
     def __len__(self) -> int:
         return self.total
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        step, part = divmod(number, self.accumulate)
+        step, part = divmod(self.first * self.accumulate + number, self.accumulate)
         counted = self.done_before + step
         indices = self.sequences.order(self.seed, counted, self.batch)
         share = indices.reshape(self.accumulate, self.groups, -1)[part, self.group]
@@ -98,16 +100,18 @@ class TrainingData(L.LightningDataModule):
         config: Config,
         scheme: PositionIds,
         done_before: int = 0,
+        first: int = 0,
     ) -> None:
         super().__init__()
         self.sequences, self.config, self.scheme = sequences, config, scheme
-        self.done_before = done_before
+        self.done_before, self.first = done_before, first
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        """All micro-batches of the run, in order."""
+        """All micro-batches of the run that are left, in order."""
         mesh = self.trainer.strategy.mesh  # type: ignore[union-attr]
+        done = self.done_before, self.first
         return DataLoader(
-            MicroBatches(self.sequences, self.config, mesh, self.scheme, self.done_before),
+            MicroBatches(self.sequences, self.config, mesh, self.scheme, *done),
             batch_size=None,
             shuffle=False,
             num_workers=self.config.data.workers,

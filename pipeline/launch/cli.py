@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.config.compose import load
 from pipeline.config.label import shown
 from pipeline.config.redact import canonical_yaml
-from pipeline.errors import ConfigError, FarsightError, StorageError
+from pipeline.errors import ConfigError, FarsightError, StorageError, disk_refused
 
 _EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk."
 
@@ -32,6 +32,11 @@ def main(argv: Sequence[str]) -> int:
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if (refused := disk_refused(error)) is None:
+            raise
+        print(f"error: {refused}", file=sys.stderr)
+        return refused.exit_code
     except KeyboardInterrupt:
         print("stopped by you", file=sys.stderr)
         return 130

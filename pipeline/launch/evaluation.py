@@ -27,6 +27,7 @@ from pipeline.model.decoder import Decoder, load_weights
 from pipeline.model.plan import as_tested
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
+from pipeline.parallel.watch import HangWatch
 from pipeline.record.environment import code_sha256
 from pipeline.record.evaluation import EvaluationLog
 from pipeline.record.folder import RunFolder
@@ -62,8 +63,14 @@ def evaluate(
     known = _told(known)
     total = sum(step.tokens for step in steps)
     bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
+    watch = HangWatch(config.trainer.hang_timeout, "evaluate")
+
+    def progress(tokens: int) -> None:
+        watch.beat("the evaluation")
+        bar.update(tokens)
+
     scorer = Scorer(
-        decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, bar.update
+        decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, progress
     )
     facts, keys = row_facts(manifest, prepared), []
     for row, values in run_suite(config, scorer, steps, known):
@@ -77,6 +84,7 @@ def evaluate(
         if log is not None:
             log.write(row, values)
         mirror(row)
+    watch.stop()
     bar.close()
     if log is not None:
         log.finish(keys)

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.checkpoint.export import save_export
+from pipeline.checkpoint.export import latest_export, save_export
+from pipeline.checkpoint.space import check_space
+from pipeline.checkpoint.state import keep_only
 from pipeline.config.compose import load
 from pipeline.config.durable import write_file
-from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
 from pipeline.data.mixture import training_sequences
 from pipeline.data.prepare import Prepared, open_prepared
-from pipeline.errors import FarsightError
+from pipeline.errors import FarsightError, disk_refused
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import tested_path
 from pipeline.launch.checks import check_devices, check_model, data_key, prepare_all
@@ -33,11 +34,12 @@ from pipeline.launch.ranks import (
     check_world,
     threads_per_rank,
 )
+from pipeline.launch.resuming import resume
 from pipeline.launch.task_mirror import mirror_tasks
 from pipeline.parallel.parent import die_with_parent
 from pipeline.parallel.reduce import world_max
 from pipeline.record.folder import RunFolder
-from pipeline.record.metrics import MetricsLog
+from pipeline.record.metrics import MetricsLog, read_rows
 from pipeline.record.wandb_mirror import WandbMirror
 from pipeline.training.fit import Fitted, device_type, fit, on_gpu
 
@@ -88,6 +90,7 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
         dist.barrier()
         seconds = evaluate(config, folder, prepared, device, mirror.log if rank == 0 else drop)
         if rank == 0:
+            keep_only(latest_export(folder.checkpoints))
             summary = json.loads(folder.trained.read_text())
             summary["evaluate_seconds"] = None if trained else seconds
             write_file(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
@@ -105,7 +108,10 @@ def _fit_and_export(
     device: torch.device,
     mirror: WandbMirror,
 ) -> None:
-    """Leave the export, and beside it what is known of the training."""
+    """Train what is left to train; leave the export, and beside it what is known of all of it."""
+    start, lineage = read_start(config)
+    origin = lineage[-1]["weights_sha256"] if lineage else None
+    resumed = resume(config, folder, prepared, device, origin)
     log = MetricsLog(folder.metrics) if dist.get_rank() == 0 else None
 
     def write(row: dict[str, Any]) -> None:
@@ -116,7 +122,6 @@ def _fit_and_export(
     short = None
     if config.trainer.evaluate_every:
         short = documents_for(config, prepared, "validation", config.evaluate.short_documents)
-    start, lineage = read_start(config)
     fitted = fit(
         config,
         training_sequences(config, prepared),
@@ -125,17 +130,24 @@ def _fit_and_export(
         name=folder.path.name,
         vocabulary=prepared.tokenizer.pieces,
         start=start,
+        keeper=resumed.keeper,
+        resumed=resumed.state,
     )
     memory = peak_memory(device)
     if log is not None:
+        resumed.keeper.prune()
         save_export(
-            folder.path / "checkpoints",
+            folder.checkpoints,
             fitted.weights,
             step=config.trainer.max_steps,
             tokens=fitted.tokens,
-            config_hash=config_hash(config),
+            config_hash=folder.identity,
         )
-        facts = {**_training_facts(config, prepared, fitted, memory), "lineage": lineage}
+        facts = {
+            **_training_facts(config, prepared, fitted, memory),
+            "loss_spikes": sum(row["kind"] == "spike" for row in read_rows(folder.metrics)),
+            "lineage": lineage,
+        }
         write_file(folder.trained, (json.dumps(facts, indent=1) + "\n").encode())
 
 
@@ -170,7 +182,8 @@ def train_as_rank(config: Config, name: str) -> int:
     adopt_slurm_variables()
     check_world(config)
     check_devices(config)
-    check_model(config)
+    parameters, _ = check_model(config)
+    check_space(RunFolder.at(config, name).path, parameters)
     device = set_up(config)
     told: list[Any] = [None]
     if dist.get_rank() == 0:
@@ -197,25 +210,31 @@ def train_as_rank(config: Config, name: str) -> int:
 def main(argv: Sequence[str]) -> int:
     """Run one job as one rank; the exit code says how it ended.
 
-    An evaluation is given as a JSON list of settings; several are run one after another.
+    An evaluation is given as a JSON list of settings; several are run one after another. So are the
+    settings of a training that are not those in its run folder.
     """
     job, run, prepared_folder, *settings = argv
-    evaluations: list[list[str]] = [json.loads(one) for one in settings]
+    given: list[list[str]] = [json.loads(one) for one in settings]
     die_with_parent()
     try:
         folder = RunFolder.open(Path(run))
-        config = load(folder.config, *(evaluations[:1] or [[]]), trains=job == "train")[0]
+        config = load(folder.config, *(given[:1] or [[]]), trains=job == "train")[0]
         device = set_up(config)
         prepared = open_prepared(Path(prepared_folder))
         if job == "train":
             train(config, folder, prepared, device)
-        for one in evaluations:
+        for one in given if job == "evaluate" else ():
             config = load(folder.config, one, trains=False)[0]
             evaluate(config, folder, prepared, device, drop)
         dist.destroy_process_group()
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if (refused := disk_refused(error)) is None:
+            raise
+        print(f"error: {refused}", file=sys.stderr)
+        return refused.exit_code
     except KeyboardInterrupt:
         return 130
     return 0

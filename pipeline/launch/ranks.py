@@ -122,7 +122,11 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         stopped.exit_code = 128 + int(error.sigval)
         raise stopped from None
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        # a rank that was killed comes first: those that lost it fail in the same moment
+        rank, failure = min(
+            error.failures.items(),
+            key=lambda one: (one[1].exitcode != -signal.SIGKILL, one[1].timestamp),
+        )
         how = f"stopped with exit code {failure.exitcode}; see above"
         if failure.exitcode < 0:
             how = f"was killed by signal {-failure.exitcode} (9 is often a lack of memory)"

@@ -1,10 +1,13 @@
 """One study: all runs of a configuration and its sweep, one after another, then the report."""
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipeline.checkpoint.space import check_space
+from pipeline.config.changes import words
 from pipeline.config.dotted import dotted
 from pipeline.config.groups import is_name, named_group
 from pipeline.config.schema import Config
@@ -27,7 +30,9 @@ from pipeline.record.folder import RunFolder, run_name
 def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
     """Train and test every run, then report.
 
-    A run folder that is finished and holds the same configuration is kept as it is.
+    A run folder that is finished and holds the same configuration is kept as it is; one that is not
+    finished goes on where it was broken off, with the settings asked for now, as far as these may
+    differ (`pipeline.config.changes`).
 
     Raises:
         FarsightError: bad input, before anything is written; or a rank failed.
@@ -38,8 +43,11 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
     for config, name in zip(runs, names, strict=True):
         check_one_node(config)
         check_devices(config)
-        check_model(config)
+        parameters, _ = check_model(config)
         RunFolder.check(config, name=name)
+        folder = RunFolder.at(config, name)
+        if not folder.finished:
+            check_space(folder.path, parameters)
     prepared = prepare_all(runs)
     for config in runs:
         check_tokenizer(config, prepared[data_key(config.data)])
@@ -52,6 +60,8 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
         if folder.finished:
             check_text(folder, data)
             say(f"run {number} of {len(runs)}: {folder.path} is finished; kept as it is")
+            if folder.changed(config):
+                say(f"note: {words(folder.changed(config))}; its numbers do not depend on these")
             continue
         left = ""
         if trained:
@@ -61,10 +71,10 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
         if folder.trained.is_file():
             check_text(folder, data)
             say(f"{folder.path} is trained, and goes on with its evaluation")
+        other = [f"{c.key}={json.dumps(c.here)}" for c in folder.changed(config)]
+        arguments = ["train", str(folder.path), str(data.folder), json.dumps(other)]
         try:
-            start_ranks(
-                config, "pipeline.launch.rank", ["train", str(folder.path), str(data.folder)]
-            )
+            start_ranks(config, "pipeline.launch.rank", arguments)
         finally:
             folder.release()
         trained += 1

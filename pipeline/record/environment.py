@@ -22,12 +22,17 @@ def environment() -> dict[str, Any]:
     """
     return {
         "python": platform.python_version(),
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": versions(),
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cores": _cores(),
         "git": _git(),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of the packages that a run stands on; null for one that is not installed."""
+    return {package: _version(package) for package in PACKAGES}
 
 
 def code_sha256() -> str:

@@ -132,6 +132,9 @@ def read_values(rows: Path, row: Mapping[str, Any]) -> Values:
         if hashlib.sha256(content).hexdigest()[:12] != named[1]:
             raise DataError(f"{path}: damaged or exchanged; evaluate the run again")
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+            values = {name: found[name] for name in found.files}
+        if not all(isinstance(value, np.ndarray) for value in values.values()):
+            raise ValueError("it holds something else than arrays")
+        return values
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}); evaluate the run again") from error

@@ -4,23 +4,23 @@ A folder is created whole or not at all, and never takes rows of two configurati
 ``finished`` comes last, so that a sweep that is started again skips what is done and nothing else.
 """
 
+import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.changes import Change, changes, words
 from pipeline.config.compose import load
-from pipeline.config.dotted import dotted
 from pipeline.config.durable import write_file
 from pipeline.config.label import file_name, label
 from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.errors import ConfigError, StorageError
+from pipeline.record import lock
 from pipeline.record.environment import environment
 
 LONGEST = 127
@@ -59,40 +59,55 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.evaluation = path / "evaluation" / "rows.jsonl"
         self.trained = path / "trained.json"
+        self.checkpoints = path / "checkpoints"
+        self.restarts = path / "restarts.jsonl"
         self.summary = path / "summary.json"
         self._marker = path / "finished"
         self._lock = path / "lock"
 
     @classmethod
+    def at(cls, config: Config, name: str) -> "RunFolder":
+        """Where a run of this name lies, whether it is there or not."""
+        return cls(Path(config.runs) / config.experiment / name)
+
+    @classmethod
     def create(cls, config: Config, *, name: str) -> "RunFolder":
         """Make the folder with ``config.yaml`` and ``environment.json`` and take its lock.
 
-        A folder of the very same configuration is returned as it is if it is finished, and taken if
-        it is trained but not wholly tested: see ``finished`` and ``trained``.
-        Raises ConfigError if the folder holds another configuration (naming the keys that differ)
-        or an unfinished run, StorageError if it cannot be written or another job is writing it.
+        A folder of the same configuration, but for settings that may change (``changed``), is
+        returned as it is if it is finished, and taken if it is not: the run goes on.
+        Raises ConfigError if the folder holds another configuration (naming the keys that differ),
+        StorageError if it cannot be written or another job is writing it.
         """
         if not NAME.fullmatch(name):
             raise ConfigError(
                 f"run name {name!r}: allowed are {LONGEST} letters, digits and _ . - with a letter "
                 "or digit first; change the setting that it comes from"
             )
-        folder = cls(Path(config.runs) / config.experiment / name)
+        folder = cls.at(config, name)
         try:
             folder.path.parent.mkdir(parents=True, exist_ok=True)
             folder.path.mkdir()
         except OSError as error:
             if not folder.path.is_dir():
                 raise _not_writable(folder.path, error) from error
-            folder._check_same(config)
-            if not folder.finished:
-                folder.take()
-            return folder
+            if not folder._barely_begun:
+                folder._check_same(config)
+                if not folder.finished:
+                    folder.take()
+                return folder
         try:
             folder.take()
-            save(config, folder.config)
+        except StorageError:
+            # only if it is empty: it may be another job's
+            with contextlib.suppress(OSError):
+                folder.path.rmdir()
+            raise
+        try:
             write_file(folder.environment, (json.dumps(environment(), indent=2) + "\n").encode())
-            folder.evaluation.parent.mkdir()
+            folder.evaluation.parent.mkdir(exist_ok=True)
+            # last: where it is, the folder is whole
+            save(config, folder.config)
         except BaseException as error:
             shutil.rmtree(folder.path, ignore_errors=True)
             if isinstance(error, OSError):
@@ -103,9 +118,17 @@ class RunFolder:
     @classmethod
     def check(cls, config: Config, *, name: str) -> None:
         """Refuse what ``create`` would refuse of a folder that exists; nothing is written."""
-        folder = cls(Path(config.runs) / config.experiment / name)
-        if folder.path.exists():
+        folder = cls.at(config, name)
+        if folder.path.exists() and not folder._barely_begun:
             folder._check_same(config)
+
+    @property
+    def _barely_begun(self) -> bool:
+        """Whether the folder is what a kill leaves while it is made: less than a run folder."""
+        made = {self._lock.name, self.environment.name, self.config.name}
+        made |= {f"{name}.partial" for name in made} | {self.evaluation.parent.name}
+        held = {path.name for path in self.path.iterdir()}
+        return bool(held) and held <= made and self.config.name not in held
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -130,13 +153,22 @@ class RunFolder:
         """Whether the run came to its end: all that it writes is there."""
         return self._marker.is_file()
 
+    @property
+    def identity(self) -> str:
+        """The hash of the configuration that the run began with."""
+        return config_hash(load(self.config, [])[0])
+
+    def changed(self, config: Config) -> list[Change]:
+        """The settings of ``config`` that are not those that the run began with."""
+        return changes(load(self.config, [])[0], config)
+
     def mark_finished(self) -> None:
         """Leave the marker, holding the hash of the configuration, and let go of the lock.
 
         Raises StorageError if the disk refuses.
         """
         try:
-            write_file(self._marker, (config_hash(load(self.config, [])[0]) + "\n").encode())
+            write_file(self._marker, f"{self.identity}\n".encode())
         except OSError as error:
             raise _not_writable(self.path, error) from error
         self.release()
@@ -144,80 +176,34 @@ class RunFolder:
     def take(self) -> None:
         """Take the lock: no other job may write until ``release``.
 
-        Raises StorageError if another job holds it, or it cannot be written.
+        Raises StorageError if a job holds it, or it cannot be written.
         """
-        self._refuse_other_writer()
-        holder = {"host": socket.gethostname(), "pid": os.getpid()}
         try:
-            write_file(self._lock, json.dumps(holder).encode())
+            lock.take(self._lock)
         except OSError as error:
             raise _not_writable(self.path, error) from error
 
     def release(self) -> None:
         """Let go of the lock: this job writes no more. Does nothing if it is not held."""
-        self._lock.unlink(missing_ok=True)
-
-    def _refuse_other_writer(self) -> None:
-        writer = _living_writer(self._lock)
-        if writer:
-            raise StorageError(
-                f"{self.path} is being written by {writer}. Wait for it, or choose another "
-                "experiment"
-            )
+        lock.release(self._lock)
 
     def _check_same(self, config: Config) -> None:
-        self._refuse_other_writer()
+        lock.refuse_writer(self._lock)
         if not self.config.is_file():
             raise ConfigError(
                 f"{self.path} exists but is no run folder: it has no config.yaml. Delete it or "
                 "choose another experiment"
             )
-        differing = _differing(load(self.config, [])[0], config)
-        if differing:
+        fixed = [change for change in self.changed(config) if not change.free]
+        if fixed:
             raise ConfigError(
-                f"{self.path} holds a run of another configuration: {'; '.join(differing)}. Choose "
+                f"{self.path} holds a run of another configuration: {words(fixed)}. Choose "
                 "another experiment or delete the folder"
             )
-        if not self.finished and self.trained.is_file():
-            return
-        if not self.finished:
-            raise ConfigError(
-                f"{self.path} holds a run that was not finished. Delete the folder to run it "
-                "again, or choose another experiment"
-            )
-        if self._marker.read_text().strip() != config_hash(config):
+        if self.finished and self._marker.read_text(errors="replace").strip() != self.identity:
             raise ConfigError(
                 f"{self.config} was changed after the run finished. Restore it or delete the folder"
             )
-
-
-def _living_writer(lock: Path) -> str | None:
-    """Who holds the lock, or None if nobody does or its process on this host is gone."""
-    try:
-        holder = json.loads(lock.read_text())
-        host, pid = str(holder["host"]), int(holder["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if host != socket.gethostname():
-        return f"process {pid} on {host} (if that is no longer so, delete {lock})"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        # It lives, under another user.
-        pass
-    return f"process {pid} on this machine"
-
-
-def _differing(saved: Config, wanted: Config) -> list[str]:
-    """``key is 1 there, 2 here`` for each key that differs; where runs are kept does not count."""
-    there, here = dotted(public(saved)), dotted(public(wanted))
-    return [
-        f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
-        for key in dict.fromkeys([*there, *here])
-        if key != "runs" and there.get(key) != here.get(key)
-    ]
 
 
 def _look_up(config: Config, axis: str) -> Any:

@@ -4,6 +4,7 @@ A row has left the process before ``write`` returns, so a killed process can los
 it was writing. Readers drop exactly that cut line and nothing else.
 """
 
+import contextlib
 import errno
 import json
 import math
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.durable import write_file
 from pipeline.errors import DataError, StorageError
 
 
@@ -44,7 +46,8 @@ class MetricsLog:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self._file.truncate(self._end)
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
             raise StorageError(
                 f"{self.path}: a row of {len(line)} bytes could not be written: {error.strerror}. "
                 "Free some space; the rows before it are whole."
@@ -60,6 +63,24 @@ class MetricsLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def cut_rows(path: Path, step: int) -> None:
+    """Drop all rows after an optimizer step, and no others.
+
+    The file is replaced as a whole. Raises DataError as ``read_rows``, StorageError if the disk
+    refuses.
+    """
+    lines = path.read_bytes().split(b"\n")
+    kept = [
+        line + b"\n"
+        for line, row in zip(lines, read_rows(path), strict=False)
+        if row["step"] <= step
+    ]
+    try:
+        write_file(path, b"".join(kept))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

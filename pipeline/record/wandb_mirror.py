@@ -194,14 +194,16 @@ class WandbMirror:
 def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """(x axis, values including the x) for each point that a row stands for; without nulls.
 
-    Train rows and the short evaluations during training lie over ``train/tokens``, the final
-    evaluation over ``eval/length``, and per-position losses over ``eval/position``. Metrics of a
-    task bear its name. Those of a needle end in its depth in per cent, as ``_d25``: its mean over
-    depths, a row without one, is a curve like that of any task.
+    Train rows, spikes and the short evaluations during training lie over ``train/tokens``, the
+    final evaluation over ``eval/length``, and per-position losses over ``eval/position``. Metrics
+    of a task bear its name. Those of a needle end in its depth in per cent, as ``_d25``: its mean
+    over depths, a row without one, is a curve like that of any task.
     """
     if row.get("kind") == "train":
         values = {f"train/{key}": value for key, value in row.items() if key != "kind"}
         return [("train/tokens", _present(values))]
+    if row.get("kind") == "spike":
+        return [("train/tokens", {"train/tokens": row["tokens"], "train/spike": row["loss"]})]
     if row["protocol"] == "task":
         depth = "" if row["depth"] is None else f"_d{100 * row['depth']:g}".replace(".", "_")
         values = {f"eval/{row['task']}_{key}{depth}": row.get(key) for key in TASK_SCORES}
@@ -253,9 +255,9 @@ def _log_points(row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
 
 def _run_id(folder: Path) -> str:
     path = folder / "wandb_id"
-    minted = path.read_text().strip() if path.exists() else ""
-    # Empty where a job was killed while it wrote.
-    if not minted:
+    minted = path.read_text(errors="replace").strip() if path.exists() else ""
+    # Cut short where a job was killed while it wrote; the client makes paths of it.
+    if not re.fullmatch("[0-9a-f]{8}", minted):
         minted = secrets.token_hex(4)
         path.write_text(minted + "\n")
     return minted

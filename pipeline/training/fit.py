@@ -10,10 +10,14 @@ import torch
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import Tensor
 
+from pipeline.checkpoint.state import Keeper, TrainingState
 from pipeline.config.schema import Config
 from pipeline.data.module import TrainingData, TrainingSequences
 from pipeline.evaluate.documents import Documents
-from pipeline.model.decoder import parameter_counts
+from pipeline.model.decoder import load_weights, parameter_counts
+from pipeline.parallel.watch import HangWatch
+from pipeline.training.callbacks.checkpoint import Checkpoints
+from pipeline.training.callbacks.heartbeat import Heartbeat
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.callbacks.short_evaluation import ShortEvaluation
 from pipeline.training.module import Pretraining, Start, build_decoder
@@ -50,8 +54,10 @@ def fit(
     module: Pretraining | None = None,
     vocabulary: Sequence[bytes] = (),
     start: Start | None = None,
+    keeper: Keeper | None = None,
+    resumed: TrainingState | None = None,
 ) -> Fitted:
-    """Train `max_steps` optimizer steps; every rank of the world calls it.
+    """Train `max_steps` optimizer steps, or what is left of them; every rank of the world calls it.
 
     Args:
         config: the validated configuration.
@@ -61,29 +67,53 @@ def fit(
         name: shown beside the progress bar.
         module: the LightningModule; None = one that begins at `start`.
         vocabulary: the text of every token, for position ids that depend on it.
-        start: what training goes on from; None = fresh weights.
+        start: what training begins with; None = fresh weights.
+        keeper: what writes checkpoints, on rank 0; None = there are none.
+        resumed: what an earlier process of this training has left; None = nothing.
 
     Raises:
-        TrainingDiverged: the loss is not finite.
+        TrainingDiverged: the loss or a gradient is not finite; on all ranks, before the update.
     """
     quiet_libraries()
     trainer_config = config.trainer
     module = module or Pretraining(config, build_decoder(config, start))
     module.decoder.position_ids.read_vocabulary(vocabulary)
     parameters = parameter_counts(module.decoder)
+    first = 0
     recorder = Recorder(trainer_config, write, name)
-    callbacks: list[L.Callback] = [recorder]
+    if resumed is not None:
+        # before DeepSpeed makes low-precision weights of them
+        load_weights(module.decoder, resumed.weights)
+        first = resumed.step
+        recorder.go_on(resumed.step, resumed.tokens, resumed.seconds, resumed.losses)
+    watch = HangWatch(trainer_config.hang_timeout, "train")
+    callbacks: list[L.Callback] = [Heartbeat(watch), recorder]
     if documents is not None and trainer_config.evaluate_every:
-        callbacks.append(ShortEvaluation(documents, recorder, write))
-    trainer = L.Trainer(
+        callbacks.append(ShortEvaluation(documents, recorder, write, watch))
+    callbacks.append(Checkpoints(recorder, keeper, resumed, watch))
+    done_before = start.steps if start is not None else 0
+    data = TrainingData(sequences, config, module.decoder.position_ids, done_before, first)
+    try:
+        _trainer(config, callbacks, first).fit(module, datamodule=data)
+    finally:
+        watch.stop()
+    assert module.last is not None
+    done = recorder.tokens, recorder.train_seconds, module.last.loss
+    return Fitted(module.weights, *done, *parameters)
+
+
+def _trainer(config: Config, callbacks: list[L.Callback], first: int) -> L.Trainer:
+    """One that runs the steps from `first` on, and does by itself nothing else."""
+    settings = config.trainer
+    return L.Trainer(
         accelerator=device_type(config),
-        devices=trainer_config.processes,
-        num_nodes=trainer_config.nodes,
-        strategy=SequenceParallelStrategy(trainer_config),
+        devices=settings.processes,
+        num_nodes=settings.nodes,
+        strategy=SequenceParallelStrategy(settings),
         plugins=[TorchElasticEnvironment()],
-        precision="bf16-mixed" if trainer_config.precision == "bf16" else "32-true",
-        max_steps=trainer_config.max_steps,
-        accumulate_grad_batches=trainer_config.accumulate,
+        precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
+        max_steps=settings.max_steps - first,
+        accumulate_grad_batches=settings.accumulate,
         gradient_clip_val=config.optimizer.gradient_clip,
         use_distributed_sampler=False,
         callbacks=callbacks,
@@ -92,12 +122,6 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    done_before = start.steps if start is not None else 0
-    data = TrainingData(sequences, config, module.decoder.position_ids, done_before)
-    trainer.fit(module, datamodule=data)
-    assert module.last is not None
-    done = recorder.tokens, recorder.train_seconds, module.last.loss
-    return Fitted(module.weights, *done, *parameters)
 
 
 def on_gpu(config: Config) -> bool:

@@ -22,7 +22,9 @@ from pipeline.model.loss import IGNORED
 from pipeline.parallel.reduce import world_sum
 from pipeline.parallel.ring import exchange_for
 from pipeline.positions.position_ids import unpack_ids
+from pipeline.training.finite import GradientWatch, diverged_words
 from pipeline.training.optimizer import build_optimizer, learning_rate
+from pipeline.training.whole import whole_weights
 
 
 @dataclass
@@ -64,23 +66,6 @@ def build_decoder(config: Config, start: Start | None = None) -> Decoder:
     return decoder
 
 
-def whole_weights(decoder: Decoder, keep: bool) -> dict[str, Tensor]:
-    """The fp32 master weights of the decoder, gathered from all ranks, on CPU.
-
-    Every rank takes part; only those with `keep` get them.
-    """
-    from deepspeed.utils import safe_get_full_fp32_param
-
-    weights = {}
-    for name, parameter in decoder.named_parameters():
-        whole = safe_get_full_fp32_param(parameter)
-        if whole is None:
-            raise AssertionError(f"{name}: DeepSpeed keeps no fp32 weight of this parameter")
-        if keep:
-            weights[name] = whole.detach().float().cpu().clone().view(whole.shape)
-    return weights
-
-
 class Pretraining(L.LightningModule):
     """Next-token pretraining of one decoder. `last` is the step finished last."""
 
@@ -91,6 +76,8 @@ class Pretraining(L.LightningModule):
         self.weights: dict[str, Tensor] = {}
         self._nats: list[Tensor] = []
         self._targets: list[Tensor] = []
+        self._batches: list[dict[str, Any]] = []
+        self._gradients = GradientWatch(())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW; the learning rate is set at every step, see `on_train_batch_start`."""
@@ -105,6 +92,10 @@ class Pretraining(L.LightningModule):
         """This rank's place, from the strategy."""
         return self.trainer.strategy.mesh  # type: ignore[attr-defined]
 
+    def on_train_start(self) -> None:
+        """Watch the gradients, now that DeepSpeed has given the parameters their final form."""
+        self._gradients = GradientWatch(self.decoder.named_parameters())
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Rate and encoding are functions of the step, so no scheduler state can be lost."""
         self.decoder.at_step(batch["step"])
@@ -118,11 +109,7 @@ class Pretraining(L.LightningModule):
         return self.trainer.strategy.model
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of one micro-batch on this rank.
-
-        Raises:
-            TrainingDiverged: the global loss is not finite; on all ranks, before any update.
-        """
+        """The loss of one micro-batch on this rank."""
         labels: Tensor = batch["labels"]
         facts = self.decoder.position_ids.facts
         ids = unpack_ids(batch["ids"], facts.real)
@@ -131,26 +118,35 @@ class Pretraining(L.LightningModule):
         ).sum()
         self._nats.append(nats.detach().double())
         self._targets.append((labels != IGNORED).sum())
-        accumulate = self.config.trainer.accumulate
-        if len(self._nats) == accumulate:
-            self.last = self._finish(batch)
+        self._batches.append(batch)
         # Lightning divides by the accumulation count on its own: undo that
-        return nats / max(batch["step_tokens"], 1) * (self.mesh.world * accumulate)
+        scale = self.mesh.world * self.config.trainer.accumulate
+        return nats / max(batch["step_tokens"], 1) * scale
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Account for the step between its last backward pass and the update of the weights.
+
+        Raises:
+            TrainingDiverged: the loss or a gradient is not finite on some rank; on all ranks.
+        """
+        if len(self._nats) == self.config.trainer.accumulate:
+            self.last = self._finish(self._batches[-1])
 
     def _finish(self, batch: dict[str, Any]) -> StepResult:
-        counted = [torch.stack(self._nats).sum(), torch.stack(self._targets).sum()]
-        nats, labels = world_sum(counted, self.device)
+        own = torch.stack(self._nats).sum()
+        counted = [own, torch.stack(self._targets).sum(), self._gradients.trouble()]
+        nats, labels, trouble = world_sum(counted, self.device)
         targets = int(labels)
-        self._nats, self._targets = [], []
         step, expected = batch["step"], batch["step_tokens"]
         if targets != expected:
             raise AssertionError(f"step {step}: {targets} target tokens, the data says {expected}")
         loss = nats / targets if targets else 0.0
-        if not math.isfinite(loss):
-            raise TrainingDiverged(
-                f"step {step}: the loss is {loss}; no weight was changed by this step. Lower "
-                "optimizer.learning_rate or raise optimizer.warmup_steps"
-            )
+        if trouble or not math.isfinite(loss):
+            culprit = self._gradients.culprit() if own.isfinite() else "loss"
+            read = [one["tokens"] for one in self._batches]
+            raise TrainingDiverged(diverged_words(step + 1, culprit, read))
+        self._nats, self._targets, self._batches = [], [], []
+        self._gradients.clear()
         rate = learning_rate(step, self.config.trainer.max_steps, self.config.optimizer)
         return StepResult(step, loss, targets, rate)
 
@@ -163,17 +159,19 @@ class Pretraining(L.LightningModule):
         """Global norm of the last step's gradient before clipping, as the engine computed it.
 
         Raises:
-            TrainingDiverged: it is not finite; on all ranks, since the norm is global.
+            TrainingDiverged: it is not finite, for which the engine says -1 as well; on all ranks,
+                since the norm is global. Of finite gradients only the reduction can make such.
         """
         norm = float(self.engine.get_global_grad_norm())
-        if not math.isfinite(norm):
-            step = self.last.step if self.last else 0
+        if not 0.0 <= norm < math.inf:
+            step = self.last.step + 1 if self.last else 0
             raise TrainingDiverged(
-                f"step {step}: the gradient norm is {norm}; training stops and no checkpoint is "
-                "written. Lower optimizer.learning_rate or raise optimizer.warmup_steps"
+                f"step {step}: the norm of the reduced gradient is not finite ({norm}), and the "
+                "weights were changed by it; training stops and no checkpoint of it is written"
             )
         return norm
 
     def on_train_end(self) -> None:
         """Gather the weights while the engine and, on GPUs, its device still hold them."""
+        self._gradients.remove()
         self.weights = whole_weights(self.decoder, self.trainer.is_global_zero)

@@ -32,6 +32,7 @@ class Watched(SgdPretraining):
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         from deepspeed.utils import safe_get_full_grad
 
+        super().on_before_optimizer_step(optimizer)
         if self.step_finished and self.last is not None and self.last.step == 0:
             self.gradients = {
                 name: safe_get_full_grad(p).float().cpu().clone()

@@ -1,6 +1,5 @@
 """Which runs can be continued, what a continued run takes from its origin, and its lineage."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.checkpoint.export import latest_export, load_manifest, save_export
 from pipeline.config.compose import load
 from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import Config
@@ -85,7 +85,7 @@ def test_another_model_is_refused_before_anything_is_written(origin: Path) -> No
          "optimizer.min_learning_rate=0.0"],
         ["trainer.zero_stage=3", "trainer.processes=2", "trainer.sequence_parallel=2"],
         ["evaluate.documents=40"], ["wandb.project=other"], ["data.prepared=elsewhere"],
-        ["encoding_length=32"],
+        ["encoding_length=32"], ["data.workers=2"],
     ],
     ids=lambda x: x[0],
 )  # fmt: skip
@@ -121,12 +121,12 @@ def spoil_config(folder: Path) -> None:
 
 
 def spoil_model(folder: Path) -> None:
-    """Weights of another model, whole, under the manifest of this one."""
-    own, step = load(folder / "config.yaml", [])[0], folder / "checkpoints" / "step-300"
-    other = finish(small_config(folder / "other", "model.mlp_width=32"))
-    manifest = json.loads((other / "checkpoints" / "step-300" / "manifest.json").read_text())
-    shutil.copy(other / "checkpoints" / "step-300" / "weights.pt", step)
-    (step / "manifest.json").write_text(json.dumps({**manifest, "config_hash": config_hash(own)}))
+    """Whole weights of another model."""
+    own = load(folder / "config.yaml", [])[0]
+    other = Decoder(small_config(folder.parent, "model.mlp_width=32")).named_parameters()
+    weights = {name: weight.detach() for name, weight in other}
+    identity = config_hash(own)
+    save_export(folder / "checkpoints", weights, step=301, tokens=1, config_hash=identity)
 
 
 def spoil_summary(folder: Path) -> None:
@@ -247,8 +247,8 @@ def test_lineage_and_steps_of_a_run_continued_twice(origin: Path) -> None:
         ["second/rope-L64-s0", 200, 200 * 32 * 64, 64, yarn],
     ]
     for path, config, one in zip((origin, folder), (None, second), lineage, strict=True):
-        (manifest,) = path.glob("checkpoints/*/manifest.json")
-        assert one["weights_sha256"] == json.loads(manifest.read_text())["sha256"]
+        manifest = load_manifest(latest_export(path / "checkpoints"))
+        assert one["weights_sha256"] == manifest["sha256"]
         assert config is None or one["config_hash"] == config_hash(config)
     assert start.weights.keys() == find_origin(second).weights.keys()
     assert not torch.equal(

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from pipeline.checkpoint.export import load_manifest
 from pipeline.config.compose import load
 from pipeline.data.prepare import prepare
 from pipeline.data.sequences import Sequences, step_indices
@@ -82,8 +83,7 @@ def test_its_configuration_and_lineage_say_where_it_is_from(study: Path) -> None
     saved = yaml.safe_load((run_of(study) / "config.yaml").read_text())
     assert (saved["train_length"], saved["encoding_length"]) == (66, 33)
     (origin,) = json.loads((run_of(study) / "summary.json").read_text())["lineage"]
-    manifest = study / "runs/path/rope-L33-s0/checkpoints/step-6/manifest.json"
-    held = json.loads(manifest.read_text())
+    held = load_manifest(study / "runs/path/rope-L33-s0/checkpoints/step-6")
     assert origin == {
         "run": "path/rope-L33-s0",
         "config_hash": held["config_hash"],

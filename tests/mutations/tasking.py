@@ -61,7 +61,7 @@ FAULTS = (
     Mutation(
         "depths that no task uses are accepted",
         "pipeline/config/tasks.py",
-        "any(task in NEEDLE_TASKS for task in tested.tasks)",
+        "any(t in NEEDLE_TASKS for t in tested.tasks)",
         "bool(tested.tasks)",
         SETTINGS,
     ),

@@ -20,16 +20,19 @@ from tests.mutations import (
     extending,
     judging,
     measuring,
+    mending,
     probing,
+    resuming,
     scoring,
     sharding,
+    stopping,
     tasking,
 )
 from tests.mutations.mutation import Mutation
 
 CATALOGUES = (
     sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
-    judging,
+    judging, mending, resuming, stopping,
 )  # fmt: skip
 MUTATIONS = tuple(fault for catalogue in CATALOGUES for fault in catalogue.FAULTS)
 COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")

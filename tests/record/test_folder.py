@@ -30,9 +30,8 @@ def test_it_is_made_with_configuration_environment_and_lock(tmp_path: Path) -> N
     assert made.path == tmp_path / "runs" / "first" / "rope-L64-s0"
     assert load(made.config, []) == [config]
     assert json.loads(made.environment.read_text())["packages"]["torch"]
-    assert json.loads((made.path / "lock").read_text()) == {
-        "host": socket.gethostname(), "pid": os.getpid(),
-    }  # fmt: skip
+    holder = json.loads((made.path / "lock").read_text())
+    assert (holder["host"], holder["pid"]) == (socket.gethostname(), os.getpid())
     assert made.metrics == made.path / "metrics.jsonl"
     assert made.evaluation.parent.is_dir()
     assert not made.finished
@@ -77,11 +76,25 @@ def test_another_configuration_is_refused_by_the_keys_that_differ(tmp_path: Path
     assert "another experiment or delete" in message
 
 
-def test_an_unfinished_run_is_refused_with_the_way_on(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_taken_to_go_on(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     RunFolder.create(config, name="a").release()
-    with pytest.raises(ConfigError, match="not finished. Delete the folder to run it again"):
-        RunFolder.create(config, name="a")
+    again = RunFolder.create(config, name="a")
+    assert not again.finished and (again.path / "lock").exists()
+
+
+def test_a_finished_run_stays_where_its_numbers_do_not_depend_on_what_differs(
+    tmp_path: Path,
+) -> None:
+    made = RunFolder.create(config_in(tmp_path), name="a")
+    made.mark_finished()
+    other = config_in(tmp_path, "trainer.zero_stage=3", "wandb.mode=off")
+    assert RunFolder.create(other, name="a").finished
+    assert [str(change) for change in made.changed(other)] == [
+        "trainer.zero_stage is 1 there, 3 here",
+        "wandb.mode is 'auto' there, 'off' here",
+    ]
+    assert made.identity == config_hash(config_in(tmp_path))
 
 
 def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
@@ -101,8 +114,8 @@ def test_the_lock_of_a_process_that_is_gone_does_not_count(tmp_path: Path) -> No
     gone.wait()
     lock = {"host": socket.gethostname(), "pid": gone.pid}
     (made.path / "lock").write_text(json.dumps(lock))
-    with pytest.raises(ConfigError, match="not finished"):
-        RunFolder.create(config, name="a")
+    assert not RunFolder.create(config, name="a").finished
+    assert json.loads((made.path / "lock").read_text())["pid"] == os.getpid()
 
 
 def test_a_configuration_edited_after_the_run_is_noticed(tmp_path: Path) -> None:
@@ -168,7 +181,7 @@ def test_a_name_says_position_length_seed_and_the_other_axes(tmp_path: Path) -> 
 
 
 def test_rows_of_every_extension_with_every_setting_go_elsewhere(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunFolder.create(config_in(tmp_path), name="a")
     assert folder.evaluation_of({"name": "none"}) == folder.evaluation
     long = {"name": "longrope", "factors": [1.0 + n / 7 for n in range(64)]}
     places = [folder.evaluation_of(one) for one in (
@@ -177,7 +190,7 @@ def test_rows_of_every_extension_with_every_setting_go_elsewhere(tmp_path: Path)
     )]  # fmt: skip
     assert len(set(places)) == 5
     assert {place.parent.parent for place in places} == {folder.evaluation.parent}
-    assert places[0] == tmp_path / "evaluation" / "yarn-scale=4" / "rows.jsonl"
+    assert places[0] == folder.path / "evaluation" / "yarn-scale=4" / "rows.jsonl"
     assert all(len(place.parent.name) <= 100 for place in places)
 
 

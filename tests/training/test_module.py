@@ -35,11 +35,11 @@ def test_a_step_without_labels_costs_nothing() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_training(bad: float) -> None:
-    with pytest.raises(TrainingDiverged, match="step 7: the loss is"):
+    with pytest.raises(TrainingDiverged, match="step 8: the loss is not finite on rank 0, .*batch"):
         pending([1.0, bad], [1, 1])._finish({"step": 7, "step_tokens": 2})
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_a_gradient_that_is_not_finite_stops_training(bad: float) -> None:
     class Engine:
         def get_global_grad_norm(self) -> float:
@@ -49,7 +49,7 @@ def test_a_gradient_that_is_not_finite_stops_training(bad: float) -> None:
         engine = Engine()
 
     module = Diverged(toy_config("none"), build_decoder(toy_config("none")))
-    with pytest.raises(TrainingDiverged, match="the gradient norm is"):
+    with pytest.raises(TrainingDiverged, match="reduced gradient is not finite"):
         module.gradient_norm()
 
 

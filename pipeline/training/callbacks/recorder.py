@@ -1,14 +1,15 @@
-"""Shows every step and writes a train row every `log_every` steps."""
+"""Shows every step, writes a train row every `log_every` steps, and a row for every spike."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import lightning as L
 
 from pipeline.config.schema import TrainerConfig
 from pipeline.record.progress import progress_bar
-from pipeline.training.module import Pretraining
+from pipeline.training.module import Pretraining, StepResult
+from pipeline.training.spikes import SpikeDetector
 
 Write = Callable[[dict[str, Any]], None]
 
@@ -20,17 +21,26 @@ class Recorder(L.Callback):
         self.settings, self.write, self.name = trainer, write, name
         self.tokens, self.paused = 0, 0.0
         self._mark, self._mark_tokens = 0.0, 0
+        self._before, self._done = 0.0, 0
+        self.spikes = SpikeDetector()
+
+    def go_on(self, step: int, tokens: int, seconds: float, losses: Sequence[float]) -> None:
+        """Count on from what earlier processes of this training have counted."""
+        self._done, self.tokens, self._before = step, tokens, seconds
+        self._mark, self._mark_tokens = seconds, tokens
+        self.spikes = SpikeDetector(losses)
 
     @property
     def seconds(self) -> float:
-        """Seconds since training began, without pauses (evaluations)."""
-        return time.monotonic() - self._started - self.paused
+        """Seconds of training so far, without pauses (evaluations and checkpoints)."""
+        return self._before + time.monotonic() - self._started - self.paused
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Start the clock and the bar."""
         self.bar = progress_bar(
             self.settings.max_steps, self.name, "step", shown=trainer.is_global_zero
         )
+        self.bar.update(self._done)
         self._started = time.monotonic()
 
     def on_train_batch_end(
@@ -44,6 +54,7 @@ class Recorder(L.Callback):
         self.tokens += last.tokens
         norm = pl_module.gradient_norm()
         done = last.step + 1
+        self._mind_spike(last, trainer.is_global_zero)
         if done % self.settings.log_every == 0 or done == self.settings.max_steps:
             seconds = self.seconds
             speed = (self.tokens - self._mark_tokens) / max(seconds - self._mark, 1e-9)
@@ -62,6 +73,14 @@ class Recorder(L.Callback):
             if trainer.is_global_zero:
                 self.write(row)
         self.bar.update(1)
+
+    def _mind_spike(self, last: StepResult, writes: bool) -> None:
+        found = self.spikes.see(last.loss)
+        if found is None or not writes:
+            return
+        mean, deviation = found
+        row = {"kind": "spike", "step": last.step + 1, "tokens": self.tokens, "loss": last.loss}
+        self.write({**row, "mean": mean, "deviation": deviation})
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Close the bar; `seconds` stays what it was."""

@@ -1,0 +1,211 @@
+"""Checkpoints that training goes on from: `step-N` with `weights.pt` and `optimizer.pt`.
+
+They belong to no world: every tensor is whole, fp32, and named after its parameter, as if one
+process had trained. So any number of ranks, sequence groups and ZeRO stage can go on from them, and
+no file holds code. All else that training depends on is a function of the step: the order of the
+data, ids that are drawn, the learning rate and what the encoding does. The model has no dropout,
+and training reads no global random state, so there is none to keep.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pipeline.checkpoint.folder import (
+    OPTIMIZER,
+    WEIGHTS,
+    Manifest,
+    load_tensors,
+    steps_of,
+    verify,
+    write_folder,
+)
+from pipeline.config.durable import sync, write_file
+from pipeline.errors import CheckpointError, StorageError
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+_LATEST = "latest"
+Named = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Training after `step` optimizer steps, `tokens` target tokens and `seconds` of its clock.
+
+    `weights` are the fp32 masters by parameter name; `moments` are, by `MOMENTS`, those of Adam:
+    its running means of gradients and of their squares (Kingma and Ba 2015, arXiv 1412.6980).
+    `losses` are those of the last steps, which the next one is judged by.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    weights: Named
+    moments: Mapping[str, Named]
+    losses: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that verified, with its manifest; `bad` tells what is wrong with newer ones."""
+
+    folder: Path
+    manifest: Manifest
+    bad: tuple[str, ...]
+
+
+class Keeper:
+    """Writes the checkpoints of one run; on rank 0 only.
+
+    `facts` are added to every manifest; `newest` is the checkpoint that training went on from;
+    `rows` is a file whose rows must not be lost before a checkpoint that comes after them.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Path,
+        keep: int,
+        facts: Mapping[str, Any],
+        newest: Path | None = None,
+        rows: Path | None = None,
+    ) -> None:
+        self.checkpoints, self.keep, self.facts = checkpoints, keep, dict(facts)
+        self.newest, self.rows = newest, rows
+
+    def save(self, state: TrainingState) -> Path:
+        """Write one checkpoint; once it is verified, delete all but the newest `keep`.
+
+        Raises:
+            StorageError: the disk refused; the checkpoints before it are untouched.
+        """
+        self.prune()
+        facts = {
+            **self.facts,
+            "step": state.step,
+            "tokens": state.tokens,
+            "seconds": state.seconds,
+            "losses": list(state.losses),
+            "parameters": sum(weight.numel() for weight in state.weights.values()),
+        }
+        files = {
+            WEIGHTS: dict(state.weights),
+            OPTIMIZER: {name: dict(state.moments[name]) for name in MOMENTS},
+        }
+        _sync_rows(self.rows)
+        self.newest = write_folder(self.checkpoints, files, facts)
+        _write_latest(self.newest)
+        self.prune()
+        return self.newest
+
+    def prune(self) -> None:
+        """Delete all but `keep` checkpoints, the newest that verified and those before it.
+
+        One of a higher step was bad when training went on from the newest. A kill may have left
+        more than `keep`.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if self.newest is None:
+            return
+        every = steps_of(self.checkpoints)
+        place = every.index(self.newest)
+        for folder in (*every[:place], *every[place + self.keep :]):
+            _delete(folder)
+
+
+def find_state(checkpoints: Path) -> Found | None:
+    """The newest checkpoint that verifies and that training can go on from; None if there is none.
+
+    The file `latest` is not asked: it may be stale.
+
+    Raises:
+        CheckpointError: there are checkpoints, and all are bad; it names each with its reason.
+    """
+    bad = []
+    for folder in steps_of(checkpoints):
+        try:
+            manifest = verify(folder)
+        except CheckpointError as error:
+            bad.append(str(error))
+            continue
+        if OPTIMIZER in manifest["files"]:
+            return Found(folder, manifest, tuple(bad))
+    if bad:
+        raise CheckpointError(
+            f"{checkpoints}: no checkpoint can be used: {'; '.join(bad)}. Restore one, or delete "
+            "them all to train from the start"
+        )
+    return None
+
+
+def load_state(folder: Path, seal: str) -> TrainingState:
+    """Read one checkpoint, that whose manifest has this seal.
+
+    Raises:
+        CheckpointError: it is damaged, or another one.
+    """
+    manifest = verify(folder)
+    if manifest["seal"] != seal:
+        raise CheckpointError(f"{folder}: is not the checkpoint that rank 0 found there")
+    moments = load_tensors(folder / OPTIMIZER)
+    weights = load_tensors(folder / WEIGHTS)
+    for name in MOMENTS:
+        if moments.get(name, {}).keys() != weights.keys():
+            raise CheckpointError(f"{folder}: {OPTIMIZER} and {WEIGHTS} are of different models")
+    step, tokens = manifest["step"], manifest["tokens"]
+    seconds, losses = float(manifest["seconds"]), manifest.get("losses", ())
+    return TrainingState(step, tokens, seconds, weights, moments, losses)
+
+
+def stale_latest(found: Found) -> str | None:
+    """What the file `latest` says, if it is not the checkpoint found."""
+    try:
+        said = (found.folder.parent / _LATEST).read_text(errors="replace").strip()
+    except OSError:
+        return None
+    return None if said == found.folder.name else repr(said)
+
+
+def keep_only(checkpoint: Path) -> None:
+    """Delete all but the export of a run that is trained, once that verified.
+
+    Raises:
+        CheckpointError: it is damaged; nothing is deleted.
+        StorageError: the disk refused.
+    """
+    verify(checkpoint)
+    for folder in steps_of(checkpoint.parent):
+        if folder != checkpoint:
+            _delete(folder)
+    (checkpoint.parent / _LATEST).unlink(missing_ok=True)
+
+
+def _sync_rows(path: Path | None) -> None:
+    try:
+        if path is not None and path.exists():
+            sync(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be synced: {error.strerror}") from error
+
+
+def _write_latest(folder: Path) -> None:
+    path = folder.with_name(_LATEST)
+    try:
+        write_file(path, f"{folder.name}\n".encode())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _delete(folder: Path) -> None:
+    """Under another name first: what is half deleted must not look like a checkpoint."""
+    gone = folder.with_name(f"{folder.name}.partial")
+    try:
+        folder.rename(gone)
+        shutil.rmtree(gone)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be deleted: {error.strerror}") from error

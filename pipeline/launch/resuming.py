@@ -1,0 +1,148 @@
+"""Where a broken-off run goes on: its newest whole checkpoint, and the rows up to there."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.checkpoint.folder import Manifest
+from pipeline.checkpoint.state import (
+    Keeper,
+    TrainingState,
+    find_state,
+    load_state,
+    stale_latest,
+)
+from pipeline.config.schema import Config
+from pipeline.data.prepare import Prepared
+from pipeline.errors import CheckpointError, DataError
+from pipeline.launch.checks import say
+from pipeline.parallel.agree import told_by_first
+from pipeline.record.environment import versions
+from pipeline.record.folder import RunFolder
+from pipeline.record.metrics import MetricsLog, cut_rows
+
+_VERSIONS = ("torch", "deepspeed", "lightning", "numpy")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What training goes on from, None = from the start, and what writes the next checkpoints."""
+
+    state: TrainingState | None
+    keeper: Keeper
+
+
+def resume(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    device: torch.device,
+    origin: str | None,
+) -> Resumed:
+    """Find where a run goes on, and cut its rows to there; every rank calls it.
+
+    Rank 0 searches, and all read what it found: clocks and caches of other machines do not matter.
+
+    Args:
+        config: the settings asked for now, which may differ as `RunFolder.create` allows.
+        folder: the run folder, taken.
+        prepared: the text that training reads now.
+        device: that of this rank.
+        origin: sha256 of the weights that a continued run begins with; None = it is none.
+
+    Raises:
+        CheckpointError: there are checkpoints and all are bad, or they are of another run.
+        DataError: the text is not what the run was trained on so far.
+        StorageError: the disk refused.
+    """
+    facts = {
+        "config_hash": folder.identity,
+        "corpus_sha256": prepared.corpus_sha256,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
+        "origin_sha256": origin,
+        "versions": _versions(),
+    }
+    found = told_by_first(lambda: _find(folder, facts))
+    state, newest = None, None
+    if found is not None:
+        newest = folder.checkpoints / found[0]
+        state = load_state(newest, found[1])
+    if dist.is_initialized():
+        dist.barrier()  # all have read it: rank 0 may write
+    step = 0 if state is None else state.step
+    told_by_first(lambda: _restart(config, folder, device, step))
+    keep = config.trainer.keep
+    return Resumed(state, Keeper(folder.checkpoints, keep, facts, newest, folder.metrics))
+
+
+def _versions() -> dict[str, str | None]:
+    held = versions()
+    return {name: held[name] for name in _VERSIONS}
+
+
+def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str] | None:
+    """Name and seal of the checkpoint to go on from, said to the user; nothing is changed."""
+    found = find_state(folder.checkpoints)
+    if found is None:
+        if folder.metrics.is_file():
+            say(f"{folder.path} was broken off before its first checkpoint: it starts again")
+        return None
+    for reason in found.bad:
+        say(f"warning: a checkpoint is skipped: {reason}")
+    stale = stale_latest(found)
+    if stale is not None:
+        say(f"note: {found.folder.parent / 'latest'} says {stale}; {found.folder.name} is used")
+    _check_same(folder, found.manifest, facts)
+    say(f"{folder.path} goes on from {found.folder.name}, {found.manifest['tokens']:,} tokens")
+    return found.folder.name, found.manifest["seal"]
+
+
+def _check_same(folder: RunFolder, manifest: Manifest, facts: dict[str, Any]) -> None:
+    where = folder.checkpoints / f"step-{manifest['step']}"
+    if manifest["config_hash"] != facts["config_hash"]:
+        raise CheckpointError(
+            f"{where} was trained under another configuration than {folder.config} says now; "
+            "restore that file"
+        )
+    for key in ("corpus_sha256", "tokenizer_sha256"):
+        if manifest[key] != facts[key]:
+            raise DataError(
+                f"data.source: the text is not what {folder.path} was trained on so far: {key} was "
+                f"{manifest[key][:12]}..., is {facts[key][:12]}... now. Restore the corpus, or "
+                "train again under another experiment"
+            )
+    if manifest["origin_sha256"] != facts["origin_sha256"]:
+        raise CheckpointError(
+            f"{where} continues weights {str(manifest['origin_sha256'])[:12]}..., and `init_from` "
+            f"holds {str(facts['origin_sha256'])[:12]}... now. Delete {folder.path} to run it "
+            "again, or choose another experiment"
+        )
+    if manifest["versions"] != facts["versions"]:
+        say(
+            f"note: {where} was made by {manifest['versions']}, and training goes on with "
+            f"{facts['versions']}: its last digits may differ from those of one training"
+        )
+
+
+def _restart(config: Config, folder: RunFolder, device: torch.device, step: int) -> None:
+    """Cut the rows of a run that was broken off, and leave one that says how it goes on."""
+    if not folder.metrics.is_file():
+        return
+    cut_rows(folder.metrics, step)
+    changed = {change.key: [change.there, change.here] for change in folder.changed(config)}
+    if changed:
+        say(f"note: {folder.path} goes on with other settings than it began with: {changed}")
+    row = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "step": step,
+        "world": config.trainer.world,
+        "device": device.type,
+        "versions": _versions(),
+        "changed": json.loads(json.dumps(changed)),
+    }
+    with MetricsLog(folder.restarts) as log:
+        log.write(row)

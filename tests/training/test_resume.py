@@ -1,0 +1,130 @@
+"""Training that is broken off and goes on is bit for bit the training that was not."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.data.module import MicroBatches
+from pipeline.parallel.mesh import Mesh
+from pipeline.positions.registry import names
+from pipeline.training.module import build_decoder
+from tests.distributed.ranks import run_ranks
+from tests.distributed.toy import ToySequences
+from tests.training.resume_worker import BOUNDARY, MIDDLE, STEPS, WORLDS, Case, exact_cases
+
+pytestmark = pytest.mark.distributed
+# a part of the cases by name; the mutation runner needs few, not all
+WANTED = os.environ.get("FARSIGHT_MATRIX", "")
+CASES = [case for case in exact_cases() if WANTED in case.name]
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out: Path = tmp_path_factory.mktemp("resumed")
+    run_ranks(2, "tests.training.resume_worker", "exact", str(out), WANTED, timeout=1200.0)
+    results: dict[str, Any] = torch.load(out / "exact.pt", weights_only=True)
+    return results
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Weights, moments and tokens; a difference of 0 in every number."""
+    assert one["tokens"] == other["tokens"]
+    assert one["weights"].keys() == other["weights"].keys()
+    for name, weight in one["weights"].items():
+        assert torch.equal(weight, other["weights"][name]), name
+        for moment in one["moments"]:
+            found = [run["moments"][moment][name] for run in (one, other)]
+            assert torch.equal(*found), f"{moment} of {name}"
+
+
+def same_as_whole(whole: dict[str, Any], parts: dict[int, dict[str, Any]]) -> None:
+    for step, part in parts.items():
+        same(whole, part)
+        rows = [row for row in whole["rows"] if row["step"] > step]
+        assert rows and part["rows"] == rows
+        assert part["clock"] == sorted(part["clock"]) and part["clock"][0] > 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_resumed_training_is_bit_for_bit_the_whole_one(
+    case: Case, resumed: dict[str, Any]
+) -> None:
+    """Checkpoints change nothing, and resuming from one, under other global random states,
+    changes nothing."""
+    seen = resumed[case.name]
+    same(seen["plain"], seen["saved"])
+    assert seen["plain"]["rows"] == seen["saved"]["rows"]
+    assert seen["resumed"].keys() == set(case.steps)
+    same_as_whole(seen["plain"], seen["resumed"])
+    losses = [row["loss"] for row in seen["plain"]["rows"] if row["kind"] == "train"]
+    assert len(losses) == STEPS == len(set(losses))
+
+
+@pytest.mark.skipif(WANTED not in "repeated", reason="not wanted")
+def test_a_training_resumed_again_and_again_is_the_whole_one(resumed: dict[str, Any]) -> None:
+    seen = resumed["repeated"]
+    assert len(seen["resumed"]) == 4
+    same_as_whole(seen["plain"], seen["resumed"])
+
+
+def test_every_encoding_and_every_stage_is_among_the_cases() -> None:
+    cases = exact_cases()
+    assert {case.position for case in cases} == set(names())
+    whole = [case for case in cases if {1, STEPS - 1} <= set(case.steps)]
+    assert {(c.zero_stage, c.precision) for c in whole} == {
+        (stage, p) for stage in (1, 2, 3) for p in ("fp32", "bf16")
+    }
+    assert len(ToySequences()) * 2 == BOUNDARY * 4, "an epoch ends with this step"
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One rank begins, two go on; two begin, and go on otherwise or as one."""
+    out: Path = tmp_path_factory.mktemp("moved")
+    found: dict[str, Any] = {}
+    for world, job in ((1, "begin"), (2, "moved"), (1, "alone")):
+        run_ranks(world, "tests.training.resume_worker", job, str(out), "")
+        found[job] = torch.load(out / f"{job}.pt", weights_only=True)
+    return found
+
+
+def near(whole: dict[str, Any], part: dict[str, Any]) -> None:
+    rows = [row for row in whole["rows"] if row["step"] > MIDDLE]
+    assert [(r["kind"], r["step"]) for r in rows] == [(r["kind"], r["step"]) for r in part["rows"]]
+    for one, other in zip(rows, part["rows"], strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert one["loss"] == pytest.approx(other["loss"], abs=1e-5), one["step"]
+    assert whole["tokens"] == part["tokens"]
+
+
+@pytest.mark.skipif(WANTED not in "moved", reason="not wanted")
+def test_another_world_goes_on_with_the_same_losses(moved: dict[str, Any]) -> None:
+    """Other sequence groups, ZeRO stages and numbers of ranks; losses to 1e-5."""
+    for name in WORLDS:
+        near(moved["moved"][name]["began"], moved["moved"][name]["resumed"])
+    for parallel in (1, 2):
+        near(moved["begin"]["alone"], moved["moved"][f"1 -> sp{parallel}"]["resumed"])
+    near(moved["moved"]["sp2 -> dp2"]["began"], moved["alone"]["moved-0"])
+    near(moved["moved"]["dp2 -> sp2"]["began"], moved["alone"]["moved-1"])
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 5, 7])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_batches_of_a_resumed_training_are_the_rest_of_the_whole(
+    first: int, accumulate: int
+) -> None:
+    """Ids drawn at random included."""
+    case = Case("", "rope", (), sequence_parallel=1, accumulate=accumulate, ids="randomized")
+    config, mesh = case.config, Mesh()
+    scheme = build_decoder(config).position_ids
+    whole = MicroBatches(ToySequences(), config, mesh, scheme)
+    rest = MicroBatches(ToySequences(), config, mesh, scheme, 0, first)
+    assert len(rest) == (STEPS - first) * accumulate
+    for number in range(len(rest)):
+        one, other = whole[first * accumulate + number], rest[number]
+        assert one["step"] == other["step"] == first + number // accumulate
+        for key in ("ids", "tokens", "labels"):
+            assert torch.equal(one[key], other[key]), key
