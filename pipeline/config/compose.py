@@ -1,6 +1,7 @@
 """From a file and overrides to validated configurations, one for each run of the sweep."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pipeline.config.values import Setting, convert, settings, show, suggestion
 from pipeline.errors import ConfigError
 
 Point = dict[str, int]
+MOST_RUNS = 4096
 
 
 def load(
@@ -39,6 +41,7 @@ def load(
         *override_entries(overrides, folder),
     ]
     axes = _live_axes(entries)
+    _refuse_endless(path, axes)
     counts = [range(len(axis.values)) for axis in axes]
     points = [
         dict(zip((axis.key for axis in axes), indices, strict=True))
@@ -55,6 +58,17 @@ def load(
         runs.append(config)
     _refuse_equal_runs(path, runs, axes, points)
     return runs
+
+
+def _refuse_endless(path: Path, axes: Sequence[Axis]) -> None:
+    """Refuse a sweep of more runs than anybody means: one setting too many multiplies them."""
+    runs = math.prod(len(axis.values) for axis in axes)
+    if runs > MOST_RUNS:
+        sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in axes)
+        raise ConfigError(
+            f"{path}: the sweep has {runs} runs ({sizes}), and at most {MOST_RUNS} are allowed. "
+            "Sweep fewer settings at once, or split it into several files."
+        )
 
 
 def _live_axes(entries: Sequence[Entry]) -> list[Axis]:

@@ -1,17 +1,26 @@
 """Files that are there whole or not at all, also after a power cut."""
 
+import contextlib
 import os
 from pathlib import Path
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write `content` so that `path` holds all of it or is untouched, whatever happens."""
+    """Write `content` so that `path` holds all of it or is untouched, whatever happens.
+
+    Raises OSError, which names `path`, if the disk refuses.
+    """
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync(path: Path) -> None:

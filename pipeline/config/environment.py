@@ -20,10 +20,11 @@ def resolve(key: str, text: str, where: str, as_text: bool) -> tuple[Any, bool]:
     Raises ConfigError if a variable is not set or holds a secret, or if the text holds any other
     ``${...}``.
     """
+    said = f"{where}: `{key}` = '{text if len(text) <= 80 else text[:77] + '...'}'"
     rest = _REFERENCE.sub("", text)
     if "${" in rest or "\\" in text:
         raise ConfigError(
-            f"{where}: `{key}` = '{text}' cannot be resolved: only ${{oc.env:NAME}} and "
+            f"{said} cannot be resolved: only ${{oc.env:NAME}} and "
             "${oc.env:NAME,default} are supported, without backslashes."
         )
     for match in _REFERENCE.finditer(text):
@@ -33,12 +34,12 @@ def resolve(key: str, text: str, where: str, as_text: bool) -> tuple[Any, bool]:
     except OmegaConfBaseException as error:
         names = ", ".join(match.group(1) for match in _REFERENCE.finditer(text))
         raise ConfigError(
-            f"{where}: `{key}` = '{text}' cannot be resolved: the environment variable {names} is "
-            "not set. Set it, or give a default: ${oc.env:NAME,default}."
+            f"{said} cannot be resolved: the environment variable {names} is not set. Set it, or "
+            "give a default: ${oc.env:NAME,default}."
         ) from error
     resolved = "" if found is None else str(found)
     if "${" in resolved:
-        raise ConfigError(f"{where}: `{key}` = '{text}' resolves to text that holds another ${{.")
+        raise ConfigError(f"{said} resolves to text that holds another ${{.")
     return (resolved, False) if as_text else scalar(resolved)
 
 

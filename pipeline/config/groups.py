@@ -129,7 +129,8 @@ def unknown(key: str, where: str, table: dict[str, Any]) -> ConfigError:
     """Return the error for a key that is not a setting; it never shows the value."""
     parent, _, leaf = key.rpartition(".")
     siblings = [name for name in table if name.rpartition(".")[0] == parent]
-    known = dict.fromkeys([*siblings, *table])
+    sections = [name.rpartition(".")[0] for name in table if name.count(".") > 1]
+    known = dict.fromkeys([*siblings, *sections, *table])
     if not parent:
         tops = {name.partition(".")[0] for name in table}
         known |= dict.fromkeys([*GROUPS, *sorted(tops), "sweep", "include"])

@@ -64,6 +64,7 @@ def file_entries(path: Path, folder: Path, chain: tuple[Path, ...] = ()) -> list
     """
     chain = (*chain, path.resolve())
     root = read(path)
+    _refuse_secrets(root, path.name)
     if not root.value:
         raise ConfigError(f"{root.where}: the file holds no settings. Write at least one.")
     entries: list[Entry] = []
@@ -96,6 +97,7 @@ def override_entries(overrides: Sequence[str], folder: Path) -> list[Entry]:
                 f"{_TYPED}: {show(override)} is not an override. Write key=value, for example "
                 "trainer.max_steps=100."
             )
+        secrets.refuse("a key", key, _TYPED)
         secrets.refuse(key, text, _TYPED)
         found = _override(key, text, folder)
         steps = [entry for entry in found if isinstance(entry, Step)]
@@ -132,6 +134,19 @@ def mapping_entries(root: Located, folder: Path) -> list[Entry]:
     over_groups = [axis for axis in axes if axis.key in GROUPS]
     others = [axis for axis in axes if axis.key not in GROUPS]
     return [*cleared, *named, *over_groups, *plain, *others]
+
+
+def _refuse_secrets(found: Located, key: str) -> None:
+    """Refuse a secret anywhere in a file, before an error about something else could show it."""
+    if isinstance(found.value, dict):
+        for name, item in found.value.items():
+            secrets.refuse("a key", name, item.where)
+            _refuse_secrets(item, name)
+    elif isinstance(found.value, list):
+        for item in found.value:
+            _refuse_secrets(item, key)
+    else:
+        secrets.refuse(key, found.value, found.where)
 
 
 def _included(include: Located, folder: Path) -> list[tuple[Path, str]]:

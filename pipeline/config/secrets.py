@@ -10,7 +10,8 @@ from typing import Any
 from pipeline.errors import ConfigError
 
 _NAME = re.compile(r"key$|_key|secret|token(?!s|iz)|passw|credential", re.IGNORECASE)
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+@", re.IGNORECASE)
+# of the scheme only its last character: any more would be tried from every letter of a long text
+_URL = re.compile(r"[a-z0-9+.-]://[^/\s]+@", re.IGNORECASE)
 _SHAPES = re.compile(
     r"(?=.*[a-f])[0-9a-f]{40}|wandb_v1_\w+|hf_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|sk-[\w-]{20,}"
 )
@@ -22,7 +23,11 @@ _ADVICE = (
 
 
 def refuse(key: str, value: Any, where: str) -> None:
-    """Raise ConfigError if a value looks like a secret or holds one of this environment's."""
+    """Raise ConfigError if a value, or an item of a list, looks like a secret or holds one of this
+    environment's."""
+    if isinstance(value, list):
+        for item in value:
+            refuse(key, item, where)
     if not isinstance(value, str):
         return
     found = _URL.search(value) or _SHAPES.fullmatch(value) or _from_environment(value)

@@ -15,7 +15,7 @@ import yaml
 
 from pipeline.errors import ConfigError
 
-_MAX_BYTES = 1_000_000
+_MAX_BYTES = 100_000
 _MAX_DEPTH = 16
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -14,6 +14,11 @@ from pipeline.config.schema import Allowed, Config
 from pipeline.config.strict_yaml import Located, scalar, word_for
 from pipeline.errors import ConfigError
 
+MOST_ITEMS = 1024
+# what fp32 holds besides 0: torch takes anything smaller for 0, and anything larger for infinite
+_SMALLEST, _LARGEST = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127
+_WIDEST = 2**63
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -85,6 +90,7 @@ def problem(setting: Setting, value: Any) -> str | None:
     if setting.kind is list:
         items = value if isinstance(value, list) else [value]
         wrong = not isinstance(value, list) or not (value or setting.allowed.empty)
+        wrong = wrong or len(items) > MOST_ITEMS
         wrong = wrong or any(_wrong(_item(setting), item) for item in items)
     else:
         wrong = _wrong(setting, value)
@@ -100,7 +106,7 @@ def expected(setting: Setting) -> str:
     allowed = setting.allowed
     if setting.kind is list:
         empty = ", or [] for none" if allowed.empty else ""
-        return f"a list, each item {expected(_item(setting))}{empty}"
+        return f"a list, each item {expected(_item(setting))}, at most {MOST_ITEMS} of them{empty}"
     if allowed.choices:
         words = "one of " + ", ".join(map(str, allowed.choices))
     elif allowed.words:
@@ -154,6 +160,8 @@ def _wrong(setting: Setting, value: Any) -> bool:
             return True
     elif type(value) is not setting.kind:
         return True
+    if _unheld(setting.kind, value):
+        return True
     if allowed.choices:
         return value not in allowed.choices
     if setting.kind is str:
@@ -164,6 +172,13 @@ def _wrong(setting: Setting, value: Any) -> bool:
         or (allowed.above is not None and value <= allowed.above)
         or (allowed.below is not None and value >= allowed.below)
     )
+
+
+def _unheld(kind: type, value: Any) -> bool:
+    """Say whether a number is none that tensors hold: another would be used without a word."""
+    if kind is float:
+        return value != 0 and not _SMALLEST <= abs(value) <= _LARGEST
+    return kind is int and not -_WIDEST <= value < _WIDEST
 
 
 def _ambiguous(setting: Setting, found: Located) -> str | None:
@@ -194,6 +209,8 @@ def _hint(setting: Setting, value: Any) -> str:
         return " Write it without quotes." if quoted else ""
     if setting.kind is int and isinstance(value, float):
         return " Write it without decimal point and exponent."
+    if type(value) in (int, float) and _unheld(setting.kind, value):
+        return " It must fit into " + ("64 bits." if setting.kind is int else "fp32.")
     if setting.kind is str and value is not None and not isinstance(value, (str, list, dict)):
         return f" It is read as {word_for(value)}: put quotes around it to make it text."
     return ""

@@ -18,7 +18,7 @@ from pipeline.config.durable import write_file
 from pipeline.config.schema import DataConfig
 from pipeline.data.folders import building
 from pipeline.data.pack import Pack, PackFacts, PackWriter
-from pipeline.data.readers import Document, read_documents
+from pipeline.data.readers import Document, check_sizes, read_documents
 from pipeline.data.sources import Source, find_source, source_sha256
 from pipeline.data.split import SPLITS, split_of
 from pipeline.data.tokenizer import MODEL_FILE, Tokenizer, cut
@@ -63,6 +63,7 @@ def prepare(config: DataConfig) -> Prepared:
     """
     began = time.monotonic()
     source = find_source(config.source)
+    check_sizes(source)
     with _progress("reading", source.n_bytes) as bar:
         corpus_sha256 = source_sha256(source, bar.update)
     folder = Path(config.prepared) / _folder_name(config, source, corpus_sha256)

@@ -12,7 +12,7 @@ from pipeline.data.sources import Source, SourceFile, extension_of, find_source
 from pipeline.errors import DataError
 
 MAX_DOCUMENT_BYTES = 64 << 20
-_PARQUET_ROWS = 64
+_PARQUET_ROWS = 8  # each may be of MAX_DOCUMENT_BYTES, and lie in a file of a few kilobytes
 _PARQUET_BUFFER = 1 << 20
 _SIGNATURES = {
     b"\x1f\x8b": "it looks gzip-compressed",
@@ -40,6 +40,17 @@ def iter_documents(source: str, text_key: str) -> Iterator[Document]:
     for a document above `MAX_DOCUMENT_BYTES`, and at the end if there was no text at all.
     """
     return read_documents(find_source(source), text_key)
+
+
+def check_sizes(source: Source) -> None:
+    """Refuse, before anything is read, a file whose one document is above `MAX_DOCUMENT_BYTES`.
+
+    Raises:
+        DataError: naming the file.
+    """
+    for file in source.files:
+        if extension_of(file.name) == ".txt" and file.n_bytes > MAX_DOCUMENT_BYTES:
+            raise _too_long(str(file.path))
 
 
 def read_documents(source: Source, text_key: str) -> Iterator[Document]:
@@ -123,7 +134,7 @@ def _json_documents(stream: BinaryIO, file: SourceFile, text_key: str) -> Iterat
 
 def _json_text(line: str, where: str, text_key: str) -> str:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON ({error}); every line is one object") from error
     if not isinstance(row, dict):
@@ -131,6 +142,14 @@ def _json_text(line: str, where: str, text_key: str) -> str:
     if text_key not in row:
         raise _missing_key(where, text_key, list(row))
     return _checked(row[text_key], where, text_key)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object as a dict, which would drop all but the last value of a repeated key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def _missing_key(where: str, text_key: str, keys: list[str]) -> DataError:
@@ -162,7 +181,7 @@ def _read_parquet(file: SourceFile, text_key: str) -> Iterator[Document]:
             if text_key not in table.schema_arrow.names:
                 raise _missing_key(str(file.path), text_key, table.schema_arrow.names)
             row = 0
-            for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_key]):
+            for batch in _batches(table, str(file.path), text_key):
                 for value in batch.column(0):
                     where = f"{file.path}: row {row}"
                     text = _checked(value.as_py(), where, text_key)
@@ -174,6 +193,19 @@ def _read_parquet(file: SourceFile, text_key: str) -> Iterator[Document]:
         raise DataError(f"{file.path}: not a readable parquet file ({error})") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: {text_key!r} is not valid UTF-8 ({error.reason})") from error
+
+
+def _batches(table: Any, path: str, text_key: str) -> Iterator[Any]:
+    """Some rows at a time, so few that they fit in memory even if a small file unfolds to much."""
+    for group in range(table.num_row_groups):
+        facts = table.metadata.row_group(group)
+        columns = map(facts.column, range(facts.num_columns))
+        held = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == text_key)
+        mean = held // max(facts.num_rows, 1)
+        if mean > MAX_DOCUMENT_BYTES:
+            raise _too_long(f"{path}: a row of row group {group}")
+        rows = min(_PARQUET_ROWS, MAX_DOCUMENT_BYTES // max(mean, 1))
+        yield from table.iter_batches(rows, row_groups=[group], columns=[text_key])
 
 
 _Reader = Callable[[SourceFile, str], Iterator[Document]]
