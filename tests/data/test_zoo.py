@@ -141,16 +141,26 @@ def a_link_to_nothing(path: Path) -> None:
     path.symlink_to("nowhere.txt")
 
 
-@pytest.mark.parametrize("make", [a_pipe, a_socket, a_loop, a_device, a_link_to_nothing])
+ODD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "pipe": (a_pipe, r"odd\.txt: not a regular file"),
+    "socket": (a_socket, r"odd\.txt: not a regular file"),
+    "device": (a_device, r"odd\.txt: not a regular file"),
+    "loop": (a_loop, r"Too many levels of symbolic links: .*odd\.txt"),
+    "link to nothing": (a_link_to_nothing, r"No such file or directory: .*odd\.txt"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a folder"])
 def test_what_is_no_file_is_refused_by_name_without_being_opened(
-    tmp_path: Path, make: Callable[[Path], None], alone: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, what: str, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make, message = ODD[what]
     corpus = folder_of_text(tmp_path / "corpus", documents=2)
     monkeypatch.chdir(corpus)  # the path of a socket is short
     make(Path("odd.txt"))
     source = corpus / "odd.txt" if alone else corpus
-    with pytest.raises(DataError, match=r"odd\.txt"):
+    with pytest.raises(DataError, match=message):
         prepare(config_for(source, tmp_path / "prepared"))
     assert not (tmp_path / "prepared").exists()
 

@@ -24,6 +24,7 @@ from pipeline.launch.cli import main
 from pipeline.record.evaluation import read_values
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
+from pipeline.report.reading import read_run
 from tests.data.corpus import config_for, folder_of_text
 from tests.record.mirroring import mirror
 from tests.report.synthetic import write_run
@@ -151,6 +152,8 @@ def test_a_report_on_a_run_folder_runs_nothing(
     assert (run / file).is_file()
     # ended, or it would be a last row that a kill cut short, which is left out
     (run / file).write_bytes(payload(canary) + b"\n")
+    with pytest.raises(DataError, match=file):
+        read_run(run)
     assert main(["report", str(run), "--out", str(tmp_path / "report")]) == 2
     said = capsys.readouterr().err
     assert file in said and "Traceback" not in said
