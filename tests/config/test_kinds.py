@@ -169,7 +169,7 @@ EDGES = {
 }
 # what does not fit the encoding of base.yaml
 FITTING = {
-    "position_ids=shifted": ["position=learned"],
+    "position_ids=shifted": ["position=sinusoidal"],
     "extension=hierarchical": ["position=learned"],
 }
 SMALL = ("model.width=32", "model.layers=1", "eval_lengths=[64,256]")
