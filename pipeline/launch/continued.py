@@ -18,7 +18,6 @@ from pipeline.checkpoint.export import latest_export, load_export
 from pipeline.config.compose import load
 from pipeline.config.continued import check_origin, origin_path
 from pipeline.config.label import label
-from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
 from pipeline.config.validate import validate
 from pipeline.config.values import show
@@ -80,11 +79,7 @@ def find_origin(config: Config) -> Origin:
     origin = load(folder.config, [])[0]
     checkpoint = latest_export(path / "checkpoints")
     weights, manifest = load_export(checkpoint)
-    if manifest["config_hash"] != config_hash(origin):
-        raise CheckpointError(
-            f"{checkpoint} was trained under another configuration than {folder.config} says now; "
-            "restore that file"
-        )
+    folder.check_checkpoint(checkpoint, manifest["config_hash"])
     return Origin(path, origin, weights, manifest, _summary(folder))
 
 

@@ -12,11 +12,8 @@ import torch
 import torch.distributed as dist
 
 from pipeline.checkpoint.export import latest_export, load_export
-from pipeline.config.compose import load
-from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
 from pipeline.data.prepare import Prepared
-from pipeline.errors import CheckpointError
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import extend_decoder, tested_path
 from pipeline.evaluate.score import Scorer
@@ -117,11 +114,7 @@ def trained_decoder(config: Config, folder: RunFolder) -> tuple[Decoder, dict[st
     """
     checkpoint = latest_export(folder.path / "checkpoints")
     weights, manifest = load_export(checkpoint)
-    if manifest["config_hash"] != config_hash(load(folder.config, [])[0]):
-        raise CheckpointError(
-            f"{checkpoint} was trained under another configuration than {folder.config} says now; "
-            "restore that file"
-        )
+    folder.check_checkpoint(checkpoint, manifest["config_hash"])
     decoder = Decoder(as_tested(config))
     load_weights(decoder, weights)
     return decoder, manifest

@@ -103,11 +103,7 @@ def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str] | None:
 
 def _check_same(folder: RunFolder, manifest: Manifest, facts: dict[str, Any]) -> None:
     where = folder.checkpoints / f"step-{manifest['step']}"
-    if manifest["config_hash"] != facts["config_hash"]:
-        raise CheckpointError(
-            f"{where} was trained under another configuration than {folder.config} says now; "
-            "restore that file"
-        )
+    folder.check_checkpoint(where, manifest["config_hash"])
     for key in ("corpus_sha256", "tokenizer_sha256"):
         if manifest[key] != facts[key]:
             raise DataError(

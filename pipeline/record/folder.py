@@ -19,7 +19,7 @@ from pipeline.config.durable import write_file
 from pipeline.config.label import file_name, label
 from pipeline.config.redact import config_hash, public, save
 from pipeline.config.schema import NAMED_GROUPS, Config
-from pipeline.errors import ConfigError, StorageError
+from pipeline.errors import CheckpointError, ConfigError, StorageError
 from pipeline.record import lock
 from pipeline.record.environment import environment
 
@@ -157,6 +157,17 @@ class RunFolder:
     def identity(self) -> str:
         """The hash of the configuration that the run began with."""
         return config_hash(load(self.config, [])[0])
+
+    def check_checkpoint(self, checkpoint: Path, trained_by: str) -> None:
+        """Refuse a checkpoint of a configuration, given by its hash, that is not this run's.
+
+        Raises CheckpointError.
+        """
+        if trained_by != self.identity:
+            raise CheckpointError(
+                f"{checkpoint} was trained under another configuration than {self.config} says "
+                "now; restore that file"
+            )
 
     def changed(self, config: Config) -> list[Change]:
         """The settings of ``config`` that are not those that the run began with."""

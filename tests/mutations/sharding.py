@@ -135,9 +135,9 @@ FAULTS = (
     ),
     Mutation(
         "another configuration's checkpoint evaluated",
-        "pipeline/launch/evaluation.py",
-        'if manifest["config_hash"] != config_hash(',
-        'if manifest["config_hash"] is config_hash(',
+        "pipeline/record/folder.py",
+        "if trained_by != self.identity:",
+        "if trained_by is self.identity:",
         "tests/launch/test_whole_path.py",
     ),
     Mutation(
