@@ -18,6 +18,8 @@ import torch.distributed as dist
 
 EXIT_CODE = 1
 LONGEST_PAUSE = 5.0
+# exchanges with the store until what it said is surely newer than their start
+NEWER = 3
 
 
 class HangWatch:
@@ -68,6 +70,11 @@ class HangWatch:
         judge = _Judge(self, store.clone(), self._over)
         for work in (judge.share, judge.judge):
             threading.Thread(target=work, name="hang watch", daemon=True).start()
+
+
+def _kept_by_launcher() -> bool:
+    """Whether the store lies in the launcher, as with torchrun, and not in rank 0."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 class _Judge:
@@ -129,7 +136,7 @@ class _Judge:
                 last, self.still, self.asked = count, 0, 0
             # what is known must be newer than the last move, if the store answers at all
             waited = self.still * self.pause / self.watch.timeout
-            if waited < (1.0 if self.asked > 2 else 1.5):
+            if waited < (1.0 if self.asked >= NEWER else 1.5):
                 continue
             behind = self.behind()
             waiting = [rank for rank in range(self.world) if rank not in behind]
@@ -140,7 +147,10 @@ class _Judge:
 
     def behind(self) -> list[int]:
         """The ranks that the others wait for: those of the lowest count; of equal counts, those
-        that give no sign of life; none if all wait in one collective and live."""
+        that give no sign of life; none if all wait in one collective and live. Where the store
+        gave no answer, nothing newer is known of anybody: its holder, rank 0, is the one."""
+        if self.rank != 0 and self.asked < NEWER and not _kept_by_launcher():
+            return [0]
         counts = [count for _, count, _ in self.known]
         behind = [rank for rank, count in enumerate(counts) if count == min(counts)]
         if len(behind) == self.world:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.parallel.watch import HangWatch, _Judge
+from pipeline.parallel.watch import NEWER, HangWatch, _Judge
 from tests.distributed.ranks import ROOT
 
 TIMEOUT = 8.0
@@ -146,7 +146,7 @@ class TestWhoIsNamed:
         judge = object.__new__(_Judge)
         judge.watch, judge.rank, judge.world = HangWatch(80.0, "test"), 0, len(counts)
         judge.known = [(1, count, f"step {count}") for count in counts]
-        judge.silent = silent
+        judge.silent, judge.asked = silent, NEWER
         return judge
 
     @pytest.mark.parametrize(
@@ -168,6 +168,18 @@ class TestWhoIsNamed:
             assert f"rank {named[0]} did not move for 80 s" in judge.words(named)
         if not named:
             assert "no rank moved" in judge.words(named)
+
+    @pytest.mark.parametrize(
+        ("rank", "launcher", "named"),
+        [(2, "False", [0]), (0, "False", [1]), (2, "True", [1])],
+    )
+    def test_a_store_without_an_answer_stands_for_its_holder(
+        self, rank: int, launcher: str, named: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", launcher)
+        judge = self.judge([7, 6, 7], [9, 9, 9])
+        judge.rank, judge.asked = rank, NEWER - 1
+        assert judge.behind() == named
 
 
 def test_alone_or_switched_off_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
