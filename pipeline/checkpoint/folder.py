@@ -173,6 +173,9 @@ def _read_manifest(folder: Path, name: str) -> Manifest:
         for key, kind in _KEYS.items():
             if not isinstance(manifest[key], kind):
                 raise ValueError(f"{key} = {manifest[key]!r}")
+        for file in manifest["files"].values():
+            if not (isinstance(file["sha256"], str) and isinstance(file["bytes"], int)):
+                raise ValueError("it lacks sha256 or bytes of a file")
         sha256 = str(manifest["files"][WEIGHTS]["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: not a whole checkpoint: {path.name}: {error}") from error

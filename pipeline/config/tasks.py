@@ -6,7 +6,7 @@ The names of the tasks are the fields of `MixConfig`.
 from dataclasses import asdict
 from fractions import Fraction
 
-from pipeline.config.schema import Config, EvaluateConfig, MixConfig
+from pipeline.config.schema import Config, MixConfig
 from pipeline.config.values import show, suggestion
 from pipeline.errors import ConfigError
 
@@ -31,28 +31,6 @@ def check_tasks(config: Config) -> None:
             f"`evaluate.protocols` = {show(protocols)} is not allowed: each must stand once. Write "
             f"{show(list(dict.fromkeys(protocols)))}."
         )
-
-
-def check_tests_used(config: Config) -> None:
-    """Raise ConfigError for settings of tests that nothing tested uses.
-
-    Of a run that is trained this does not hold: a test may leave out what its settings are about.
-    """
-    tested, usual = config.evaluate, EvaluateConfig()
-    needles = f"one of {', '.join(NEEDLE_TASKS)}"
-    for key, used, users, where in (
-        ("task_examples", bool(tested.tasks), "a task", "tasks"),
-        ("needle_depths", any(t in NEEDLE_TASKS for t in tested.tasks), needles, "tasks"),
-        ("stride_fraction", "sliding" in tested.protocols, "sliding", "protocols"),
-        ("sliding_documents", bool(tested.protocols), "a protocol", "protocols"),
-    ):
-        value = getattr(tested, key)
-        if not used and value != getattr(usual, key):
-            raise ConfigError(
-                f"`evaluate.{key}` = {show(value)} is not allowed: it has no effect, because "
-                f"`evaluate.{where}` = {show(getattr(tested, where))} does not name {users}. Name "
-                f"{users}, or leave it out."
-            )
 
 
 def _check_shares(mix: MixConfig) -> None:

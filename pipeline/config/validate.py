@@ -7,7 +7,8 @@ from typing import Any
 from pipeline.config.continued import check_continued
 from pipeline.config.modifiers import check_modifiers, check_reach
 from pipeline.config.schema import NAME, NAMED_GROUPS, Config
-from pipeline.config.tasks import check_tasks, check_tests_used
+from pipeline.config.tasks import check_tasks
+from pipeline.config.unused import check_used
 from pipeline.config.values import like, problem, settings, show
 from pipeline.errors import ConfigError
 
@@ -281,5 +282,5 @@ _TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (
     _batch,
     _window,
     check_reach,
-    check_tests_used,
+    check_used,
 )

@@ -1,6 +1,5 @@
 """What is checked, and said, before a run may write anything."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -100,8 +99,9 @@ def check_text(folder: RunFolder, prepared: Prepared) -> None:
 
     Raises:
         DataError: corpus or tokenizer are not those the run was trained with.
+        CheckpointError: what training said of them is missing or damaged.
     """
-    summary = json.loads(folder.trained.read_text())
+    summary = folder.trained_facts()
     now = {
         "corpus_sha256": prepared.corpus_sha256,
         "tokenizer_sha256": prepared.tokenizer.sha256,

@@ -25,7 +25,9 @@ def main(argv: Sequence[str]) -> int:
     if more and hasattr(arguments, "overrides") and not any(x.startswith("-") for x in more):
         arguments.overrides += more
     elif more:
-        parser.error(f"not understood: {' '.join(more)}")
+        # what stands behind an option may be a secret, and errors are kept in logs
+        options = [word.partition("=")[0] for word in more if word.startswith("-")]
+        parser.error(f"not understood: {' '.join(options) or 'what stands behind the command'}")
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)

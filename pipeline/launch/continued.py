@@ -184,7 +184,7 @@ def check_same_origin(config: Config, folder: RunFolder) -> None:
     """
     if config.init_from is None or not folder.trained.is_file():
         return
-    used = json.loads(folder.trained.read_text())["lineage"][-1]["weights_sha256"]
+    used = folder.trained_facts()["lineage"][-1]["weights_sha256"]
     path = origin_path(config)
     _, manifest = load_export(latest_export(path / "checkpoints"))
     if manifest["sha256"] != used:

@@ -91,7 +91,7 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
         seconds = evaluate(config, folder, prepared, device, mirror.log if rank == 0 else drop)
         if rank == 0:
             keep_only(latest_export(folder.checkpoints))
-            summary = json.loads(folder.trained.read_text())
+            summary = folder.trained_facts()
             summary["evaluate_seconds"] = None if trained else seconds
             write_file(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
             folder.mark_finished()

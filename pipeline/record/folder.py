@@ -158,6 +158,23 @@ class RunFolder:
         """The hash of the configuration that the run began with."""
         return config_hash(load(self.config, [])[0])
 
+    def trained_facts(self) -> dict[str, Any]:
+        """What training left to know of itself, in ``trained.json``.
+
+        Raises CheckpointError if the file is missing, or not as it was written.
+        """
+        try:
+            facts = json.loads(self.trained.read_text())
+            whole = isinstance(facts, dict) and isinstance(facts["lineage"], list)
+            if not (whole and {"corpus_sha256", "tokenizer_sha256"} <= facts.keys()):
+                raise ValueError("it lacks what training wrote there")
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{self.trained}: missing or damaged: {error}. Restore that file, or delete the "
+                "run folder and train again"
+            ) from error
+        return facts
+
     def check_checkpoint(self, checkpoint: Path, trained_by: str) -> None:
         """Refuse a checkpoint of a configuration, given by its hash, that is not this run's.
 

@@ -36,7 +36,7 @@ def test_awkward_values_are_read_back_unchanged(tmp_path: Path) -> None:
     overrides = ["experiment='010'", "runs='a #b: {é}'", "data.text_key=' no'", "position=t5"]
     overrides += [
         "wandb.entity='1e-3'",
-        "wandb.mode=off",
+        "wandb.mode=offline",
         "trainer.threads=3",
         "data.source=a.jsonl",
     ]

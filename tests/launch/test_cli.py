@@ -131,6 +131,16 @@ def test_settings_may_follow_options(here: Path, capsys: pytest.CaptureFixture[s
     assert "not understood: --dry-runn" in capsys.readouterr().err
 
 
+def test_what_is_not_understood_is_not_repeated_with_its_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for more in (["--api-key=hunter2"], ["--api-key", "hunter2"]):
+        with pytest.raises(SystemExit):
+            main(["train", DEMO, *more])
+        said = capsys.readouterr().err
+        assert "not understood: --api-key" in said and "hunter2" not in said
+
+
 def test_runs_are_named_by_what_a_sweep_varies(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pipeline.config.compose import load
 from pipeline.config.redact import config_hash
 from pipeline.config.schema import Config
-from pipeline.errors import ConfigError, StorageError
+from pipeline.errors import CheckpointError, ConfigError, StorageError
 from pipeline.record import folder as module
 from pipeline.record.folder import RunFolder, run_name
 
@@ -162,6 +162,22 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
     with pytest.raises(ConfigError, match="run name"):
         RunFolder.create(config_in(tmp_path / "runs"), name=name)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "{", "[]", "3", '{"corpus_sha256": "a", "tokenizer_sha256": "b"}',
+     '{"corpus_sha256": "a", "tokenizer_sha256": "b", "lineage": 1}', '{"lineage": []}'],
+)  # fmt: skip
+def test_what_training_left_is_refused_if_damaged(tmp_path: Path, text: str | None) -> None:
+    folder = RunFolder(tmp_path)
+    if text is not None:
+        folder.trained.write_text(text)
+    with pytest.raises(CheckpointError, match="trained.json: missing or damaged: .*Restore"):
+        folder.trained_facts()
+    whole = {"corpus_sha256": "a", "tokenizer_sha256": "b", "lineage": []}
+    folder.trained.write_text(json.dumps(whole))
+    assert folder.trained_facts() == whole
 
 
 def test_open_refuses_what_is_no_run_folder(tmp_path: Path) -> None:

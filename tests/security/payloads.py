@@ -74,6 +74,11 @@ def put(folder: Path, file: str, content: bytes) -> None:
         "sha256": hashlib.sha256(content).hexdigest(),
         "bytes": len(content),
     }
+    seal_again(folder, manifest)
+
+
+def seal_again(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest with the seal that fits what it says."""
     manifest.pop("seal")
     seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": seal}))

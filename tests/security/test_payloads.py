@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from pipeline.report.reading import read_run
 from tests.data.corpus import config_for, folder_of_text
 from tests.record.mirroring import mirror
 from tests.report.synthetic import write_run
-from tests.security.payloads import PAYLOADS, arrays, plain_pickle, put, torch_file
+from tests.security.payloads import PAYLOADS, arrays, plain_pickle, put, seal_again, torch_file
 
 Payload = Callable[[Path], bytes]
 every_payload = pytest.mark.parametrize("payload", PAYLOADS, ids=lambda p: p.__name__)
@@ -109,6 +110,22 @@ def test_a_manifest_of_a_checkpoint_runs_nothing(
         with pytest.raises(CheckpointError, match=r"manifest\.json"):
             read(folder)
     assert not canary.exists()
+
+
+@pytest.mark.parametrize("key", ["sha256", "bytes"])
+@pytest.mark.parametrize("value", [None, [], "9", 9])
+def test_a_sealed_manifest_that_says_too_little_is_refused(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    folder = save_export(tmp_path / "c", WEIGHTS, step=1, tokens=1, config_hash="")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if value is None:
+        del manifest["files"]["weights.pt"][key]
+    else:
+        manifest["files"]["weights.pt"][key] = value
+    seal_again(folder, manifest)
+    with pytest.raises(CheckpointError, match=r"manifest\.json|weights\.pt"):
+        load_export(folder)
 
 
 @every_payload

@@ -1,0 +1,38 @@
+"""A setting that nothing of the run uses is refused; the same setting is taken where it is used."""
+
+import pytest
+
+from pipeline.config.compose import load
+from pipeline.errors import ConfigError
+from tests.distributed.ranks import ROOT
+
+BASE = ROOT / "configs" / "base.yaml"
+
+
+@pytest.mark.parametrize(
+    ("idle", "used", "setting"),
+    [
+        ("trainer.evaluate_every=0", "trainer.evaluate_every=5", "evaluate.short_documents=3"),
+        ("trainer.save_every=0", "trainer.save_every=5", "trainer.keep=3"),
+        ("wandb.mode=off", "wandb.mode=offline", "wandb.project=mine"),
+        ("wandb.mode=off", "wandb.mode=auto", "wandb.entity=us"),
+        ("wandb.mode=off", "wandb.mode=online", "wandb.init_timeout=3"),
+        ("wandb.mode=off", "wandb.mode=online", "wandb.finish_timeout=3"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(idle: str, used: str, setting: str) -> None:
+    key, _, value = setting.partition("=")
+    with pytest.raises(
+        ConfigError, match=f"`{key}` = '?{value}(.0)?'? is not .*no effect, .*leave"
+    ):
+        load(BASE, [idle, setting])
+    assert load(BASE, [used, setting])
+    assert load(BASE, [idle])
+    assert load(BASE, [idle, setting], trains=False)
+
+
+def test_one_rank_alone_is_not_watched() -> None:
+    one = ["trainer.processes=1", "trainer.sequence_parallel=1"]
+    with pytest.raises(ConfigError, match="hang_timeout` = 9.0 .*one rank waits for no other"):
+        load(BASE, [*one, "trainer.hang_timeout=9"])
+    assert load(BASE, one) and load(BASE, ["trainer.hang_timeout=9"])
