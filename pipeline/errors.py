@@ -43,6 +43,19 @@ class StorageError(FarsightError):
     exit_code = 74
 
 
+class Preempted(FarsightError):
+    """The job was asked to stop, and all that it did is kept: it goes on when it is started again.
+
+    `progress` says how far it came; two equal ones mean that nothing was done in between.
+    """
+
+    exit_code = 85
+
+    def __init__(self, progress: str) -> None:
+        super().__init__(f"stopped as asked after {progress}; started again, it goes on from there")
+        self.progress = progress
+
+
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 

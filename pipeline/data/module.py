@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline.config.schema import Config
 from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.stop import ignore_stops
 from pipeline.positions.position_ids import PositionIds, generator, pack_ids
 
 Ids = npt.NDArray[np.int64]
@@ -115,4 +116,5 @@ class TrainingData(L.LightningDataModule):
             batch_size=None,
             shuffle=False,
             num_workers=self.config.data.workers,
+            worker_init_fn=ignore_stops,
         )

@@ -13,8 +13,10 @@ from pipeline.config.compose import load
 from pipeline.config.label import shown
 from pipeline.config.redact import canonical_yaml
 from pipeline.errors import ConfigError, FarsightError, StorageError, disk_refused
+from pipeline.launch.ranks import is_rank
+from pipeline.parallel.stop import StopRequest
 
-_EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk."
+_EPILOG = "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk, 85 asked to stop."
 
 
 def main(argv: Sequence[str]) -> int:
@@ -132,9 +134,9 @@ def _benched(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    stop = _listening()
     from pipeline.launch.checks import describe
     from pipeline.launch.continued import settle
-    from pipeline.launch.ranks import is_rank
     from pipeline.launch.study import train_study, varied_keys
     from pipeline.record.folder import run_name
 
@@ -152,17 +154,27 @@ def _train(arguments: argparse.Namespace) -> int:
         for config in runs:
             print(f"# {run_name(config, axes)}: {describe(config)}\n{canonical_yaml(config)}")
         return 0
-    if is_rank():
-        from pipeline.launch.rank import train_as_rank
+    if stop is not None:
+        from pipeline.launch.as_rank import train_as_rank
 
         if len(runs) > 1:
             raise ConfigError(
                 f"{arguments.config} names {len(runs)} runs; under srun or torchrun one job is "
                 "one run: choose it with --task N (slurm/sweep.sbatch does)"
             )
-        return train_as_rank(runs[0], run_name(runs[0], axes))
+        return train_as_rank(runs[0], run_name(runs[0], axes), stop)
     train_study(runs, axes)
     return 0
+
+
+def _listening() -> StopRequest | None:
+    """What asks this rank to stop; None in a process that nobody started as one. Early: until it
+    listens, a signal ends the process."""
+    if not is_rank():
+        return None
+    stop = StopRequest()
+    stop.listen()
+    return stop
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
@@ -174,6 +186,11 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
+    stop = _listening()
+    if stop is not None:
+        from pipeline.launch.as_rank import evaluate_as_rank
+
+        return evaluate_as_rank(arguments.run, arguments.overrides, stop)
     from pipeline.launch.retest import evaluate_run
 
     evaluate_run(arguments.run, arguments.overrides)

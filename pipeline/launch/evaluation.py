@@ -14,6 +14,7 @@ import torch.distributed as dist
 from pipeline.checkpoint.export import latest_export, load_export
 from pipeline.config.schema import Config
 from pipeline.data.prepare import Prepared
+from pipeline.errors import Preempted
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import extend_decoder, tested_path
 from pipeline.evaluate.score import Scorer
@@ -24,6 +25,7 @@ from pipeline.model.decoder import Decoder, load_weights
 from pipeline.model.plan import as_tested
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
+from pipeline.parallel.stop import StopRequest
 from pipeline.parallel.watch import HangWatch
 from pipeline.record.environment import code_sha256
 from pipeline.record.evaluation import EvaluationLog
@@ -37,6 +39,7 @@ def evaluate(
     prepared: Prepared,
     device: torch.device,
     mirror: Callable[[Row], None],
+    stop: StopRequest | None = None,
 ) -> float:
     """Run the suite on the newest export of `folder`; returns the seconds it took.
 
@@ -44,6 +47,9 @@ def evaluate(
     Under an extension the rows go to a folder of their own, and those of the run stay. Rows that an
     evaluation broken off has left are kept, if nothing that decides them has changed since.
     `mirror` gets the others.
+
+    Raises:
+        Preempted: `stop` asked to, after some row; on all ranks.
     """
     began = time.monotonic()
     decoder, manifest = trained_decoder(config, folder)
@@ -66,26 +72,38 @@ def evaluate(
         watch.beat("the evaluation")
         bar.update(tokens)
 
-    scorer = Scorer(
-        decoder, mesh, exchange_for(mesh), device, config.evaluate.batch_tokens, progress
-    )
-    facts, keys = row_facts(manifest, prepared), []
-    for row, values in run_suite(config, scorer, steps, known):
-        keys.append(row["key"])
-        if row["key"] in known:
-            continue
-        path = None
-        if row["defined"]:
-            path = tested_path(as_tested(config), device.type, row["length"])
-        row = {**row, **facts, "attention_path": path}
-        if log is not None:
-            log.write(row, values)
-        mirror(row)
-    watch.stop()
-    bar.close()
+    batch = config.evaluate.batch_tokens
+    scorer = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress)
+    facts, keys = row_facts(manifest, prepared), list[str]()
+    try:
+        _go_on(stop, len(known))
+        for row, values in run_suite(config, scorer, steps, known):
+            keys.append(row["key"])
+            if row["key"] in known:
+                continue
+            row = {**row, **facts, "attention_path": _path_of(row, config, device)}
+            if log is not None:
+                log.write(row, values)
+            mirror(row)
+            if len(keys) < len(steps):
+                _go_on(stop, len(keys))
+    finally:
+        watch.stop()
+        bar.close()
     if log is not None:
         log.finish(keys)
     return time.monotonic() - began
+
+
+def _path_of(row: Row, config: Config, device: torch.device) -> str | None:
+    """How the attention of a row was computed; None where it is not defined."""
+    return tested_path(as_tested(config), device.type, row["length"]) if row["defined"] else None
+
+
+def _go_on(stop: StopRequest | None, rows: int) -> None:
+    """Return if nobody asked to stop."""
+    if stop is not None and stop.agreed():
+        raise Preempted(f"{rows} rows of the evaluation")
 
 
 def suite_of(config: Config, prepared: Prepared) -> list[Step]:

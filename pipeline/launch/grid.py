@@ -7,6 +7,7 @@ from pipeline.config.compose import load
 from pipeline.config.label import label, shown
 from pipeline.errors import ConfigError
 from pipeline.launch.checks import say
+from pipeline.launch.ranks import check_one_node
 from pipeline.launch.retest import Retest, finished_run, prepared_text, read_test, run_tests
 from pipeline.positions import registry
 from pipeline.report.collect import collect
@@ -44,7 +45,7 @@ def test_grid(path: Path, scales: Sequence[float] | None, overrides: Sequence[st
         raise ConfigError(
             f"--scales: how many times train_length to reach, above 1; {given}. Give --scales 2,4,8"
         )
-    read_test(folder, settings, "grid")
+    check_one_node(read_test(folder, settings, "grid").config)
     tests: list[Retest] = []
     for name in registry.extension_names():
         try:

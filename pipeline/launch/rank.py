@@ -16,28 +16,23 @@ import torch
 import torch.distributed as dist
 
 from pipeline.checkpoint.export import latest_export, save_export
-from pipeline.checkpoint.space import check_space
 from pipeline.checkpoint.state import keep_only
 from pipeline.config.compose import load
 from pipeline.config.durable import write_file
 from pipeline.config.schema import Config
 from pipeline.data.mixture import training_sequences
 from pipeline.data.prepare import Prepared, open_prepared
-from pipeline.errors import FarsightError, disk_refused
+from pipeline.errors import FarsightError, Preempted, disk_refused
 from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import tested_path
-from pipeline.launch.checks import check_devices, check_model, data_key, prepare_all
-from pipeline.launch.continued import check_same_origin, check_tokenizer, read_start
+from pipeline.launch.continued import read_start
 from pipeline.launch.evaluation import drop, evaluate
-from pipeline.launch.ranks import (
-    adopt_slurm_variables,
-    check_world,
-    threads_per_rank,
-)
+from pipeline.launch.ranks import threads_per_rank
 from pipeline.launch.resuming import resume
 from pipeline.launch.task_mirror import mirror_tasks
 from pipeline.parallel.parent import die_with_parent
 from pipeline.parallel.reduce import world_max
+from pipeline.parallel.stop import StopRequest
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
 from pipeline.record.wandb_mirror import WandbMirror
@@ -74,10 +69,19 @@ def peak_memory(device: torch.device) -> int:
     return int(world_max(own, device))
 
 
-def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.device) -> None:
+def train(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    device: torch.device,
+    stop: StopRequest | None = None,
+) -> None:
     """Train, export, evaluate, and mark the run folder finished.
 
     A run that is trained, but whose evaluation was broken off, goes on with that.
+
+    Raises:
+        Preempted: `stop` asked to; on all ranks, and what was done so far is kept.
     """
     rank = dist.get_rank()
     mirror = WandbMirror(config, folder.path, rank == 0)
@@ -86,9 +90,10 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
     failed = 1
     try:
         if not trained:
-            _fit_and_export(config, folder, prepared, device, mirror)
+            _fit_and_export(config, folder, prepared, device, mirror, stop)
         dist.barrier()
-        seconds = evaluate(config, folder, prepared, device, mirror.log if rank == 0 else drop)
+        send = mirror.log if rank == 0 else drop
+        seconds = evaluate(config, folder, prepared, device, send, stop)
         if rank == 0:
             keep_only(latest_export(folder.checkpoints))
             summary = folder.trained_facts()
@@ -97,6 +102,9 @@ def train(config: Config, folder: RunFolder, prepared: Prepared, device: torch.d
             folder.mark_finished()
             mirror_tasks(mirror, folder)
         failed = 0
+    except Preempted as asked:
+        failed = asked.exit_code
+        raise
     finally:
         mirror.finish(exit_code=failed)
 
@@ -107,6 +115,7 @@ def _fit_and_export(
     prepared: Prepared,
     device: torch.device,
     mirror: WandbMirror,
+    stop: StopRequest | None,
 ) -> None:
     """Train what is left to train; leave the export, and beside it what is known of all of it."""
     start, lineage = read_start(config)
@@ -132,6 +141,7 @@ def _fit_and_export(
         start=start,
         keeper=resumed.keeper,
         resumed=resumed.state,
+        stop=stop,
     )
     memory = peak_memory(device)
     if log is not None:
@@ -169,42 +179,6 @@ def _training_facts(
         "corpus_sha256": prepared.corpus_sha256,
         "tokenizer_sha256": prepared.tokenizer.sha256,
     }
-
-
-def train_as_rank(config: Config, name: str) -> int:
-    """One run, in a process that srun or torchrun started as one rank of it.
-
-    Rank 0 prepares the data and makes the run folder; the others wait for its word.
-
-    Returns:
-        The exit code.
-    """
-    adopt_slurm_variables()
-    check_world(config)
-    check_devices(config)
-    parameters, _ = check_model(config)
-    check_space(RunFolder.at(config, name).path, parameters)
-    device = set_up(config)
-    told: list[Any] = [None]
-    if dist.get_rank() == 0:
-        try:
-            data = prepare_all([config])[data_key(config.data)]
-            check_tokenizer(config, data)
-            made = RunFolder.create(config, name=name)
-            check_same_origin(config, made)
-            told = [(made.path, data.folder)]
-        except FarsightError as error:
-            told = [error]
-    dist.broadcast_object_list(told, src=0)
-    if isinstance(told[0], FarsightError):
-        if dist.get_rank() == 0:
-            raise told[0]
-        return told[0].exit_code
-    folder = RunFolder(told[0][0])
-    if not folder.finished:
-        train(config, folder, open_prepared(told[0][1]), device)
-    dist.destroy_process_group()
-    return 0
 
 
 def main(argv: Sequence[str]) -> int:

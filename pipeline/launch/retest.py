@@ -88,7 +88,6 @@ def read_test(folder: RunFolder, overrides: Sequence[str], command: str) -> Rete
             f"{', '.join(trained)}: belongs to how {folder.path} was trained and cannot be changed "
             f"by {command}, which takes: {', '.join(RETESTABLE)}"
         )
-    check_one_node(config)
     check_devices(config)
     check_model(as_tested(config))
     latest_export(folder.path / "checkpoints")
@@ -170,6 +169,7 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
     """
     folder = finished_run(path)
     test = read_test(folder, overrides, "evaluate")
+    check_one_node(test.config)
     prepared = prepared_text([test])
     config, saved = test.config, test.saved
     if config.extension != saved.extension:

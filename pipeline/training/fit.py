@@ -15,9 +15,11 @@ from pipeline.config.schema import Config
 from pipeline.data.module import TrainingData, TrainingSequences
 from pipeline.evaluate.documents import Documents
 from pipeline.model.decoder import load_weights, parameter_counts
+from pipeline.parallel.stop import StopRequest
 from pipeline.parallel.watch import HangWatch
 from pipeline.training.callbacks.checkpoint import Checkpoints
 from pipeline.training.callbacks.heartbeat import Heartbeat
+from pipeline.training.callbacks.preemption import Preemption
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.callbacks.short_evaluation import ShortEvaluation
 from pipeline.training.module import Pretraining, Start, build_decoder
@@ -56,6 +58,7 @@ def fit(
     start: Start | None = None,
     keeper: Keeper | None = None,
     resumed: TrainingState | None = None,
+    stop: StopRequest | None = None,
 ) -> Fitted:
     """Train `max_steps` optimizer steps, or what is left of them; every rank of the world calls it.
 
@@ -70,36 +73,38 @@ def fit(
         start: what training begins with; None = fresh weights.
         keeper: what writes checkpoints, on rank 0; None = there are none.
         resumed: what an earlier process of this training has left; None = nothing.
+        stop: what may ask to stop after any step; None = nobody does.
 
     Raises:
         TrainingDiverged: the loss or a gradient is not finite; on all ranks, before the update.
+        Preempted: `stop` asked to; on all ranks, with a checkpoint of the last step.
     """
     quiet_libraries()
-    trainer_config = config.trainer
+    settings = config.trainer
     module = module or Pretraining(config, build_decoder(config, start))
     module.decoder.position_ids.read_vocabulary(vocabulary)
-    parameters = parameter_counts(module.decoder)
-    first = 0
-    recorder = Recorder(trainer_config, write, name)
+    parameters, first = parameter_counts(module.decoder), 0
+    recorder = Recorder(settings, write, name)
     if resumed is not None:
         # before DeepSpeed makes low-precision weights of them
         load_weights(module.decoder, resumed.weights)
         first = resumed.step
         recorder.go_on(resumed.step, resumed.tokens, resumed.seconds, resumed.losses)
-    watch = HangWatch(trainer_config.hang_timeout, "train")
+    watch = HangWatch(settings.hang_timeout, "train")
     callbacks: list[L.Callback] = [Heartbeat(watch), recorder]
-    if documents is not None and trainer_config.evaluate_every:
+    if documents is not None and settings.evaluate_every:
         callbacks.append(ShortEvaluation(documents, recorder, write, watch))
-    callbacks.append(Checkpoints(recorder, keeper, resumed, watch))
+    callbacks.append(saving := Checkpoints(recorder, keeper, resumed, watch))
+    if stop is not None:
+        callbacks.append(Preemption(stop, saving))
     done_before = start.steps if start is not None else 0
     data = TrainingData(sequences, config, module.decoder.position_ids, done_before, first)
     try:
         _trainer(config, callbacks, first).fit(module, datamodule=data)
     finally:
         watch.stop()
-    assert module.last is not None
-    done = recorder.tokens, recorder.train_seconds, module.last.loss
-    return Fitted(module.weights, *done, *parameters)
+    assert (last := module.last) is not None
+    return Fitted(module.weights, recorder.tokens, recorder.train_seconds, last.loss, *parameters)
 
 
 def _trainer(config: Config, callbacks: list[L.Callback], first: int) -> L.Trainer:

@@ -39,7 +39,8 @@ def asked(study: Path) -> list[str]:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run and of one that continues it."""
     folder: Path = tmp_path_factory.mktemp("continued")
-    one = ("trainer.processes=1", "trainer.sequence_parallel=1", "trainer.evaluate_every=0")
+    one = ("trainer.processes=1", "trainer.sequence_parallel=1", "trainer.evaluate_every=0",
+           "evaluate.short_documents=8")  # fmt: skip
     command("train.py", write_study(folder, "rope"), *one)
     done = command("train.py", *asked(folder))
     (folder / "stderr").write_text(done.stderr)

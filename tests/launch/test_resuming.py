@@ -187,7 +187,7 @@ FREE = {
     "trainer.threads": ("1", [None, 1]), "data.workers": ("2", [0, 2]),
     "data.prepared": ("elsewhere", ["data/prepared", "elsewhere"]),
     "model.tiled_mlp": ("true", [False, True]), "model.attention_path": ("tile", ["auto", "tile"]),
-    "wandb.project": ("other", ["farsight", "other"]),
+    "wandb.mode": ("offline", ["off", "offline"]),
 }  # fmt: skip
 
 

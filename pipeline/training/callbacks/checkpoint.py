@@ -28,7 +28,7 @@ class Checkpoints(L.Callback):
         watch: HangWatch,
     ) -> None:
         self.recorder, self.keeper, self.resumed = recorder, keeper, resumed
-        self.watch = watch
+        self.watch, self._saved = watch, 0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Fill the partitions that DeepSpeed has just made."""
@@ -48,21 +48,31 @@ class Checkpoints(L.Callback):
         """
         assert isinstance(pl_module, Pretraining)
         settings, last = pl_module.config.trainer, pl_module.last
-        keeper = self.keeper
-        if keeper is None or last is None or not pl_module.step_finished:
+        if last is None or not pl_module.step_finished:
             return
         done = last.step + 1
         # after the last step comes the export
-        if not settings.save_every or done % settings.save_every or done == settings.max_steps:
+        if settings.save_every and done % settings.save_every == 0 and done != settings.max_steps:
+            self.save(pl_module, trainer.is_global_zero)
+
+    def save(self, module: Pretraining, writes: bool) -> None:
+        """A checkpoint of the step just finished, if there is none yet; every rank calls it.
+
+        Raises:
+            StorageError: the disk refused; on all ranks.
+        """
+        keeper, last = self.keeper, module.last
+        if keeper is None or last is None or self._saved == last.step + 1:
             return
+        self._saved = last.step + 1
         progress = {
-            "step": done,
+            "step": self._saved,
             "tokens": self.recorder.tokens,
             "seconds": self.recorder.seconds,
             "losses": self.recorder.spikes.losses,
         }
         began = time.monotonic()
-        state = state_of(pl_module.engine, pl_module.decoder, progress, keep=trainer.is_global_zero)
+        state = state_of(module.engine, module.decoder, progress, keep=writes)
 
         with self.watch.rest():
             told_by_first(lambda: keeper.save(state).name)
