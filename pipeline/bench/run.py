@@ -28,7 +28,7 @@ from pipeline.errors import StorageError
 from pipeline.model.flops import attention_flops, step_flops
 from pipeline.record.environment import environment
 from pipeline.record.progress import progress_bar
-from pipeline.report.drawing import save_png
+from pipeline.report.output import save_png
 
 RIVAL_PACKAGES = ("transformers", "litgpt", "x-transformers")
 

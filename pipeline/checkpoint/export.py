@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pipeline.checkpoint.folder import (
+    VALIDATION_LOSS,
     WEIGHTS,
     Manifest,
     load_manifest,
@@ -23,9 +24,17 @@ __all__ = ["latest_export", "load_export", "load_manifest", "save_export"]
 
 
 def save_export(
-    checkpoints: Path, weights: Mapping[str, Tensor], *, step: int, tokens: int, config_hash: str
+    checkpoints: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    step: int,
+    tokens: int,
+    config_hash: str,
+    validation_loss: float | None = None,
 ) -> Path:
     """Write `checkpoints/step-<step>`; `weights` are fp32 CPU tensors by parameter name.
+
+    `validation_loss`, in nats per token, is what the best checkpoint is chosen by.
 
     Raises:
         StorageError: the disk refused; nothing called `step-<step>` is left.
@@ -34,6 +43,7 @@ def save_export(
         "step": step,
         "tokens": tokens,
         "config_hash": config_hash,
+        VALIDATION_LOSS: validation_loss,
         "parameters": sum(weight.numel() for weight in weights.values()),
     }
     return write_folder(checkpoints, {WEIGHTS: dict(weights)}, facts)

@@ -19,6 +19,7 @@ from pipeline.config.durable import sync
 from pipeline.errors import CheckpointError, StorageError
 
 WEIGHTS, OPTIMIZER, _MANIFEST = "weights.pt", "optimizer.pt", "manifest.json"
+VALIDATION_LOSS = "validation_loss"
 _KEYS = {"files": dict, "step": int, "tokens": int, "config_hash": str}
 Manifest = dict[str, Any]
 

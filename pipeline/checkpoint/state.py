@@ -8,7 +8,7 @@ and training reads no global random state, so there is none to keep.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from pipeline.checkpoint.folder import (
     OPTIMIZER,
+    VALIDATION_LOSS,
     WEIGHTS,
     Manifest,
+    load_manifest,
     load_tensors,
     steps_of,
     verify,
@@ -38,7 +40,8 @@ class TrainingState:
 
     `weights` are the fp32 masters by parameter name; `moments` are, by `MOMENTS`, those of Adam:
     its running means of gradients and of their squares (Kingma and Ba 2015, arXiv 1412.6980).
-    `losses` are those of the last steps, which the next one is judged by.
+    `losses` are those of the last steps, which the next one is judged by. `validation_loss`, in
+    nats per token, is what the best checkpoint is chosen by; None = this one was not measured.
     """
 
     step: int
@@ -47,6 +50,7 @@ class TrainingState:
     weights: Named
     moments: Mapping[str, Named]
     losses: Sequence[float] = ()
+    validation_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Keeper:
     """Writes the checkpoints of one run; on rank 0 only.
 
     `facts` are added to every manifest; `newest` is the checkpoint that training went on from;
-    `rows` is a file whose rows must not be lost before a checkpoint that comes after them.
+    `rows` is a file whose rows must not be lost before a checkpoint that comes after them. With
+    `keep_best` one of those kept is that with the lowest validation loss, whatever its age.
     """
 
     def __init__(
@@ -72,12 +77,13 @@ class Keeper:
         facts: Mapping[str, Any],
         newest: Path | None = None,
         rows: Path | None = None,
+        keep_best: bool = False,
     ) -> None:
         self.checkpoints, self.keep, self.facts = checkpoints, keep, dict(facts)
-        self.newest, self.rows = newest, rows
+        self.newest, self.rows, self.keep_best = newest, rows, keep_best
 
     def save(self, state: TrainingState) -> Path:
-        """Write one checkpoint; once it is verified, delete all but the newest `keep`.
+        """Write one checkpoint; once it is verified, delete all but `keep`.
 
         Raises:
             StorageError: the disk refused; the checkpoints before it are untouched.
@@ -89,6 +95,7 @@ class Keeper:
             "tokens": state.tokens,
             "seconds": state.seconds,
             "losses": list(state.losses),
+            VALIDATION_LOSS: state.validation_loss,
             "parameters": sum(weight.numel() for weight in state.weights.values()),
         }
         files = {
@@ -113,9 +120,14 @@ class Keeper:
         if self.newest is None:
             return
         every = steps_of(self.checkpoints)
-        place = every.index(self.newest)
-        for folder in (*every[:place], *every[place + self.keep :]):
-            _delete(folder)
+        usable = every[every.index(self.newest) :]
+        kept = usable[: self.keep]
+        best = best_of(usable) if self.keep_best else None
+        if best is not None and best not in kept:
+            kept[-1] = best
+        for folder in every:
+            if folder not in kept:
+                _delete(folder)
 
 
 def find_state(checkpoints: Path) -> Found | None:
@@ -171,16 +183,32 @@ def stale_latest(found: Found) -> str | None:
     return None if said == found.folder.name else repr(said)
 
 
-def keep_only(checkpoint: Path) -> None:
-    """Delete all but the export of a run that is trained, once that verified.
+def best_of(checkpoints: Iterable[Path]) -> Path | None:
+    """That with the lowest validation loss, by their manifests; None if none was measured."""
+    measured = []
+    for folder in checkpoints:
+        try:
+            loss = load_manifest(folder).get(VALIDATION_LOSS)
+        except CheckpointError:
+            continue
+        if loss is not None:
+            measured.append((loss, folder))
+    return min(measured, key=lambda one: one[0], default=(None, None))[1]
+
+
+def keep_only(checkpoint: Path, best_too: bool = False) -> None:
+    """Delete all but the export of a run that is trained, once that verified, and, if asked, the
+    checkpoint of a lower validation loss.
 
     Raises:
         CheckpointError: it is damaged; nothing is deleted.
         StorageError: the disk refused.
     """
     verify(checkpoint)
-    for folder in steps_of(checkpoint.parent):
-        if folder != checkpoint:
+    every = steps_of(checkpoint.parent)
+    best = best_of(every) if best_too else None
+    for folder in every:
+        if folder not in (checkpoint, best):
             _delete(folder)
     (checkpoint.parent / _LATEST).unlink(missing_ok=True)
 

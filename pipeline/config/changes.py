@@ -14,7 +14,7 @@ from pipeline.config.schema import Config
 
 # where things are kept and shown; how many rows and checkpoints there are
 _APART = ("data.prepared", "data.workers", "trainer.log_every", "trainer.save_every",
-          "trainer.keep", "trainer.hang_timeout")  # fmt: skip
+          "trainer.keep", "trainer.keep_best", "trainer.hang_timeout")  # fmt: skip
 # how the work is shared and computed
 _SHARED = ("trainer.processes", "trainer.nodes", "trainer.sequence_parallel", "trainer.ring",
            "trainer.zero_stage", "trainer.threads", "trainer.accumulate", "trainer.accelerator",

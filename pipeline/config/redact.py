@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.config.durable import write_file
 from pipeline.config.environment import template_holds
 from pipeline.config.schema import NAMED_GROUPS, Config
-from pipeline.config.strict_yaml import dump
+from pipeline.config.strict_yaml import dump, read
 from pipeline.config.values import canonical, settings
 from pipeline.errors import StorageError
 
@@ -62,6 +62,16 @@ def config_hash(config: Config) -> str:
     resolve to other paths.
     """
     return hashlib.sha256(canonical_yaml(config, without=("runs",)).encode()).hexdigest()
+
+
+def saved_hash(path: Path) -> str:
+    """Return the ``config_hash`` of the configuration that was saved there, as it was then.
+
+    Settings that did not exist when it was saved do not count. Raises ConfigError if the file
+    cannot be read.
+    """
+    held = {key: value for key, value in read(path).plain().items() if key != "runs"}
+    return hashlib.sha256(dump(held).encode()).hexdigest()
 
 
 def _ordered_keys() -> list[str]:

@@ -141,6 +141,7 @@ class TrainerConfig:
     hang_timeout: float = _setting(80.0, low=0.0, high=86400.0)
     save_every: int = _setting(100, low=0, high=10**9)
     keep: int = _setting(2, low=1, high=1000)
+    keep_best: bool = _setting(False)
 
     @property
     def world(self) -> int:

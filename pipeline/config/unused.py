@@ -31,6 +31,7 @@ def check_used(config: Config) -> None:
     if not trainer.save_every:
         why = "`trainer.save_every` = 0 saves only at the end"
         _usual("trainer", "keep", trainer, TrainerConfig(), why, "Save during training")
+    _check_best(config)
     if trainer.world == 1:
         why = "one rank waits for no other"
         _usual("trainer", "hang_timeout", trainer, TrainerConfig(), why, "Use more ranks")
@@ -38,6 +39,32 @@ def check_used(config: Config) -> None:
         for key in sorted(asdict(config.wandb).keys() - {"mode"}):
             why, fix = "`wandb.mode` = off sends and writes nothing", "Use another mode"
             _usual("wandb", key, config.wandb, WandbConfig(), why, fix)
+
+
+def _check_best(config: Config) -> None:
+    """Raise ConfigError if no checkpoint can be the best, or none beside the newest can be kept."""
+    trainer, save, judge = config.trainer, config.trainer.save_every, config.trainer.evaluate_every
+    for fits, why, fix in (
+        (
+            judge > 0 and 0 < save < trainer.max_steps and save % judge == 0,
+            f"no short evaluation comes with each checkpoint: `trainer.save_every` = {save}, "
+            f"`trainer.evaluate_every` = {judge}, `trainer.max_steps` = {trainer.max_steps}",
+            "Make `trainer.save_every` a multiple of `trainer.evaluate_every`, below the last step",
+        ),
+        (
+            config.train_length in config.eval_lengths,
+            f"it goes by the loss at `train_length` = {config.train_length}, which is none of "
+            "`eval_lengths`",
+            f"Add {config.train_length} to `eval_lengths`",
+        ),
+        (
+            trainer.keep > 1,
+            f"`trainer.keep` = {trainer.keep} keeps the newest alone",
+            "Keep 2 or more",
+        ),
+    ):
+        if not fits:
+            _usual("trainer", "keep_best", trainer, TrainerConfig(), why, fix)
 
 
 def _usual(group: str, key: str, given: object, usual: object, why: str, fix: str) -> None:

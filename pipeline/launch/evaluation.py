@@ -72,9 +72,8 @@ def evaluate(
         watch.beat("the evaluation")
         bar.update(tokens)
 
-    batch = config.evaluate.batch_tokens
-    scorer = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress)
-    facts, keys = row_facts(manifest, prepared), list[str]()
+    batch, facts = config.evaluate.batch_tokens, row_facts(manifest, prepared)
+    scorer, keys = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress), list[str]()
     try:
         _go_on(stop, len(known))
         for row, values in run_suite(config, scorer, steps, known):

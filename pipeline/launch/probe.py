@@ -26,7 +26,7 @@ from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog
 from pipeline.record.progress import progress_bar
 from pipeline.report.collect import collect
-from pipeline.report.drawing import save_png
+from pipeline.report.output import save_png
 from pipeline.report.probe_pictures import draw_probes
 from pipeline.report.probes import check_alike, find_probes, probes_text
 from pipeline.report.reading import read_probes, read_run

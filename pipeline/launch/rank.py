@@ -28,8 +28,8 @@ from pipeline.evaluate.extended import tested_path
 from pipeline.launch.continued import read_start
 from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.ranks import threads_per_rank
+from pipeline.launch.results_mirror import mirror_results
 from pipeline.launch.resuming import resume
-from pipeline.launch.task_mirror import mirror_tasks
 from pipeline.parallel.parent import die_with_parent
 from pipeline.parallel.reduce import world_max
 from pipeline.parallel.stop import StopRequest
@@ -95,12 +95,12 @@ def train(
         send = mirror.log if rank == 0 else drop
         seconds = evaluate(config, folder, prepared, device, send, stop)
         if rank == 0:
-            keep_only(latest_export(folder.checkpoints))
+            keep_only(latest_export(folder.checkpoints), config.trainer.keep_best)
             summary = folder.trained_facts()
             summary["evaluate_seconds"] = None if trained else seconds
             write_file(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
             folder.mark_finished()
-            mirror_tasks(mirror, folder)
+            mirror_results(mirror, folder, summary)
         failed = 0
     except Preempted as asked:
         failed = asked.exit_code
@@ -152,6 +152,7 @@ def _fit_and_export(
             step=config.trainer.max_steps,
             tokens=fitted.tokens,
             config_hash=folder.identity,
+            validation_loss=fitted.validation_loss,
         )
         facts = {
             **_training_facts(config, prepared, fitted, memory),

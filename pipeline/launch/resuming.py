@@ -75,8 +75,8 @@ def resume(
         dist.barrier()  # all have read it: rank 0 may write
     step = 0 if state is None else state.step
     told_by_first(lambda: _restart(config, folder, device, step))
-    keep = config.trainer.keep
-    return Resumed(state, Keeper(folder.checkpoints, keep, facts, newest, folder.metrics))
+    keep, best = config.trainer.keep, config.trainer.keep_best
+    return Resumed(state, Keeper(folder.checkpoints, keep, facts, newest, folder.metrics, best))
 
 
 def _versions() -> dict[str, str | None]:

@@ -24,11 +24,11 @@ from pipeline.launch.checks import (
 from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.ranks import check_one_node, start_ranks
 from pipeline.launch.tables import report
-from pipeline.record.folder import RunFolder, run_name
+from pipeline.record.folder import RunFolder
 
 
-def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
-    """Train and test every run, then report.
+def train_study(named: Sequence[tuple[Config, str]]) -> None:
+    """Train and test every run, given with the name of its folder, then report.
 
     A run folder that is finished and holds the same configuration is kept as it is; one that is not
     finished goes on where it was broken off, with the settings asked for now, as far as these may
@@ -37,7 +37,7 @@ def train_study(runs: Sequence[Config], axes: Sequence[str]) -> None:
     Raises:
         FarsightError: bad input, before anything is written; or a rank failed.
     """
-    names = [run_name(config, axes) for config in runs]
+    runs, names = [config for config, _ in named], [name for _, name in named]
     if len(set(names)) < len(names):
         raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
     for config, name in zip(runs, names, strict=True):

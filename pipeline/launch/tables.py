@@ -1,16 +1,14 @@
 """Tables and pages from run folders; imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compose import load
 from pipeline.config.schema import Config
+from pipeline.config.strict_yaml import read
 from pipeline.errors import ConfigError
-from pipeline.report.collect import collect
 from pipeline.report.page import build_report
-from pipeline.report.table import text_table
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -32,11 +30,32 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 def decides_text(config: Config) -> dict[str, Any]:
     """The settings that decide what is scored: runs that differ in one belong to no one table."""
-    data, test = asdict(config.data), asdict(config.evaluate)
+    return _decides_text(asdict(config))
+
+
+def _decides_text(settings: Mapping[str, Any]) -> dict[str, Any]:
+    data, test = settings["data"], settings["evaluate"]
     train_only = ("workers", "prepared", "mix")
     kept = {f"data.{key}": data[key] for key in data if key not in train_only}
     kept |= {f"evaluate.{key}": test[key] for key in test if key != "batch_tokens"}
-    return {"train_length": config.train_length, "eval_lengths": config.eval_lengths, **kept}
+    return {**{key: settings[key] for key in ("train_length", "eval_lengths")}, **kept}
+
+
+def _saved_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a run as its folder has them, and the defaults of those newer than it.
+
+    They were checked when the run began; to do all of that again takes a second for a dozen runs.
+
+    Raises:
+        ConfigError: the file is not the YAML that a run writes.
+    """
+    path, settings = folder / "config.yaml", asdict(Config())
+    for key, value in read(path).plain().items():
+        usual = settings.get(key)
+        if isinstance(usual, dict) and not isinstance(value, dict):
+            raise ConfigError(f"{path}: `{key}` must hold settings; the run folder is damaged")
+        settings[key] = {**usual, **value} if isinstance(usual, dict) else value
+    return settings
 
 
 def report(folders: Sequence[Path], out: Path) -> None:
@@ -48,7 +67,7 @@ def report(folders: Sequence[Path], out: Path) -> None:
     groups: dict[str, list[Path]] = {}
     kinds: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        kind = decides_text(load(folder / "config.yaml", [])[0])
+        kind = _decides_text(_saved_settings(folder))
         groups.setdefault(repr(kind), []).append(folder)
         kinds[repr(kind)] = kind
     apart = [
@@ -58,5 +77,5 @@ def report(folders: Sequence[Path], out: Path) -> None:
         page = build_report(group, out if len(groups) == 1 else out / str(number))
         if apart:
             print(", ".join(f"{key}={kinds[name][key]}" for key in apart))
-        print(text_table(collect(group)))
+        print((page.parent / "table.txt").read_text(encoding="utf-8"))
         print(f"report: {page}")

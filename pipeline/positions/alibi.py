@@ -26,6 +26,7 @@ class AlibiPosition(Position):
     facts = Facts(
         source="Press et al. 2022, arXiv 2108.12409",
         formula="S_ij = q_i.k_j/sqrt(d) - m_h(i-j), m_h = 2^(-8(h+1)/H)",
+        family="bias",
         shift_invariant=True,
         attention_paths=("tile", "fold", "flex"),
         real_positions=True,

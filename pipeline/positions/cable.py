@@ -18,6 +18,7 @@ class CablePosition(FoxPosition):
     facts = Facts(
         source="Veisi et al. 2025, arXiv 2503.08067",
         formula="S_ij = q_i.k_j/sqrt(d) - sum_{l=j+1..i} softplus(w_h.x_l + b_h)",
+        family="contextual",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="layers * heads * (width + 1)",

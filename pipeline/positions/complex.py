@@ -26,6 +26,7 @@ class ComplexPosition(Position):
     facts = Facts(
         source="Wang et al. 2020, arXiv 1912.12333",
         formula="h0_p = W [x cos(p o_w) | x sin(p o_w)], x = sqrt(D) E[w], o_w learned",
+        family="input embedding",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="2 * width**2 + width * (1 if sharing == 'word' else vocab)",

@@ -24,6 +24,7 @@ class CopePosition(Position):
     facts = Facts(
         source="Golovneva et al. 2024, arXiv 2405.18719",
         formula="S_ij = s_ij + q_i.e[min(sum_{l=j..i} sigmoid(s_il), N-1)], s_ij = q_i.k_j/sqrt(d)",
+        family="contextual",
         shift_invariant=True,
         attention_paths=("contextual",),
         extra_parameters="layers * positions * (width // heads)",

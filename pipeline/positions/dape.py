@@ -27,6 +27,7 @@ class DapePosition(Position):
     facts = Facts(
         source="Zheng et al. 2024, arXiv 2405.14722",
         formula="S' = S + b + W2 leaky_relu(W1 [S; b] + b1) + b2 over heads, b of kerple or alibi",
+        family="contextual",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="layers * (96 * heads + heads + 32) "

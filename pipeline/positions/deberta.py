@@ -33,6 +33,7 @@ class DebertaPosition(Position):
     facts = Facts(
         source="He et al. 2021, arXiv 2006.03654",
         formula="S_ij = (q_i.k_j + q_i.W_K P[i-j] + k_j.W_Q P'[i-j])/sqrt(3d), clipped at k",
+        family="relative vectors",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="2 * layers * width**2 + width * (1 if form == 'code' else 2) "

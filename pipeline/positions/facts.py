@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pipeline.errors import ConfigError
 
 MOST_TOKENS = 2**40
+# "contextual": how far a token is, or what distance does, depends on what the tokens say
+FAMILIES = ("none", "input embedding", "bias", "relative vectors", "rotation", "contextual")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class Site:
 class Facts:
     """What an encoding declares; `python -m pipeline positions` prints it and tests hold it to it.
 
-    `extra_parameters` is a formula over the fields of `Shape` and the encoding's settings.
+    `family` is one of FAMILIES: by what position enters the model. `max_length`, in tokens, is what
+    the encoding is defined up to with its default settings: a number, "train_length" or
+    "unbounded". `extra_parameters` is a formula over the fields of `Shape` and the encoding's
+    settings.
     `attention_paths` names the paths of `pipeline.model.attention` that serve it with its default
     settings, on some device and in some precision; the first is taken for short sequences on CPU.
     `head_shardable`: a rank may hold some of the heads; `ring_shardable`: some of the tokens.
@@ -64,9 +69,11 @@ class Facts:
 
     source: str
     formula: str
+    family: str
     shift_invariant: bool
     attention_paths: tuple[str, ...]
     extra_parameters: str = "0"
+    max_length: str | int = "unbounded"
     length_dependent: bool = False
     head_shardable: bool = True
     ring_shardable: bool = True

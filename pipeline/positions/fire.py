@@ -23,6 +23,7 @@ class FirePosition(Position):
     facts = Facts(
         source="Li et al. 2024, arXiv 2310.04418",
         formula="S_ij = q_i.k_j/sqrt(d) + f_h(log(c(i-j)+1) / (log(c max(L,i)+1) + 1e-6))",
+        family="bias",
         shift_invariant=False,
         attention_paths=("tile",),
         real_positions=True,

@@ -27,6 +27,7 @@ class FloaterPosition(Position):
     facts = Facts(
         source="Liu et al. 2020, arXiv 2003.09229",
         formula="h0_i = sqrt(D)E[x_i] + p(i c), p' = W2 tanh(W1 p + w t + b1) + b2, p(0) learned",
+        family="input embedding",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="2 * width * hidden + 2 * hidden + 2 * width",

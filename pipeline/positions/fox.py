@@ -22,6 +22,7 @@ class FoxPosition(Position):
     facts = Facts(
         source="Lin et al. 2025, arXiv 2503.02130",
         formula="S_ij = q_i.k_j/sqrt(d) + sum_{l=j+1..i} log f_l, f_t = sigmoid(w_h.x_t + b_h)",
+        family="contextual",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="layers * heads * (width + 1)",

@@ -28,6 +28,7 @@ class GiraffePosition(RotaryPosition):
     facts = Facts(
         source="Pal et al. 2023, arXiv 2308.10882",
         formula="rope with w_t (1 - 2t/d)^k, or with w_t truncated: rho below b, 0 below a",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         real_positions=True,

@@ -28,6 +28,7 @@ class KerplePosition(Position):
     facts = Facts(
         source="Chi et al. 2022, arXiv 2205.09921",
         formula="S_ij = q_i.k_j/sqrt(d) - r1 log(1 + r2(i-j)), or - r1(i-j)^r2",
+        family="bias",
         shift_invariant=True,
         attention_paths=("tile", "flex"),
         real_positions=True,

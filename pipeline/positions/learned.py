@@ -17,9 +17,11 @@ class LearnedPosition(Position):
     facts = Facts(
         source="Gehring et al. 2017, arXiv 1705.03122",
         formula="h0_i = sqrt(D)(E[x_i] + P[i])",
+        family="input embedding",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="train_length * width",
+        max_length="train_length",
     )
 
     def __init__(self, shape: Shape) -> None:

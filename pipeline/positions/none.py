@@ -12,6 +12,7 @@ class NoPosition(Position):
     facts = Facts(
         source="Haviv et al. 2022, arXiv 2203.16634",
         formula="S_ij = q_i.k_j/sqrt(d)",
+        family="none",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
     )

@@ -26,6 +26,7 @@ class PartialRotaryPosition(RotaryPosition):
     facts = Facts(
         source="Barbero et al. 2024, arXiv 2410.06205; GPT-NeoX's rotary_pct",
         formula="S_ij = Re sum_t (q_t k_t*) e^{i(i-j)w_t}/sqrt(d), w_t = 0 for t >= floor(p d/2)",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         real_positions=True,

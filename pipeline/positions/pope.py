@@ -24,6 +24,7 @@ class PolarPosition(RotaryPosition):
     facts = Facts(
         source="Gopalakrishnan et al. 2025, arXiv 2509.10534",
         formula="S_ij = sum_c m(q_ic) m(k_jc) cos((i-j)w_c - p_hc)/sqrt(d), m = softplus",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="layers * width",

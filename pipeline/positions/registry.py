@@ -18,7 +18,9 @@ from pipeline.positions.base import Position, Shape
 from pipeline.positions.extension import Extension, extend
 from pipeline.positions.position_ids import PositionIds, check_fit
 
-_NOT_ENCODINGS = {"base", "facts", "registry", "scores", "extension", "masks", "position_ids"}
+_NOT_ENCODINGS = {
+    "base", "facts", "declared", "registry", "scores", "extension", "masks", "position_ids",
+}  # fmt: skip
 NO_EXTENSION = "none"
 Kind = TypeVar("Kind")
 
@@ -180,10 +182,6 @@ def extended(position: Position, name: str, settings: Mapping[str, Any]) -> Posi
 def facts_of(name: str) -> dict[str, Any]:
     """What an encoding declares, as plain values, with its settings and their defaults."""
     facts = asdict(position_class(name).facts)
-    shape = Shape(width=64, layers=1, heads=2, train_length=16, vocab=16)
-    longest = build({"name": name}, shape).max_length
-    known = {None: "unbounded", shape.train_length: "train_length"}
-    facts["max_length"] = known.get(longest, longest)
     return {"name": name, "kind": "encoding", **facts, "settings": default_settings(name)}
 
 

@@ -25,6 +25,7 @@ class RectifiedRotaryPosition(Position):
     facts = Facts(
         source="Su 2023, kexue.fm/archives/9708",
         formula="S_ij = Re sum_t (q_t k_t*) e^{i min(i-j, w) w_t}/sqrt(d), w_t = base^(-2t/d)",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("tile",),
     )

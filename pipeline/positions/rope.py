@@ -24,6 +24,7 @@ class RotaryPosition(Position):
     facts = Facts(
         source="Su et al. 2021, arXiv 2104.09864",
         formula="S_ij = Re sum_t (q_t k_t*) e^{i(i-j)w_t}/sqrt(d), w_t = base^(-2t/d)",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         real_positions=True,

@@ -17,6 +17,7 @@ class SandwichPosition(Position):
     facts = Facts(
         source="Chi et al. 2023, arXiv 2212.10356",
         formula="S_ij = q_i.k_j/sqrt(d) + sum_t cos((i-j) 10000^(-2t/w))/ratio_h",
+        family="bias",
         shift_invariant=True,
         attention_paths=("tile", "flex"),
         real_positions=True,

@@ -19,6 +19,7 @@ class ShawPosition(Position):
     facts = Facts(
         source="Shaw et al. 2018, arXiv 1803.02155",
         formula="S_ij = q_i.(k_j + K[min(i-j, clip)])/sqrt(d), values v_j + V[min(i-j, clip)]",
+        family="relative vectors",
         shift_invariant=True,
         attention_paths=("tile", "far_near"),
         extra_parameters="2 * (clip + 1) * width // heads * layers",

@@ -19,6 +19,7 @@ class SinusoidalPosition(Position):
     facts = Facts(
         source="Vaswani et al. 2017, arXiv 1706.03762",
         formula="h0_i = sqrt(D)E[x_i] + [sin(i w_t), cos(i w_t)], w_t = 10000^(-2t/D)",
+        family="input embedding",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
         real_positions=True,

@@ -38,6 +38,7 @@ class T5Position(Position):
     facts = Facts(
         source="Raffel et al. 2020, arXiv 1910.10683",
         formula="S_ij = q_i.k_j/sqrt(d) + b_h[bucket(i-j)]",
+        family="bias",
         shift_invariant=True,
         attention_paths=("tile", "far_near", "flex"),
         extra_parameters="buckets * heads",

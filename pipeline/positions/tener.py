@@ -25,6 +25,7 @@ class TenerPosition(Position):
     facts = Facts(
         source="Yan et al. 2019, arXiv 1911.04474",
         formula="S_ij = (q_i+u).k_j + (q_i+v).R[i-j], R[n] = [sin n w_t, cos n w_t]",
+        family="relative vectors",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="2 * layers * width",

@@ -28,6 +28,7 @@ class TransformerXlPosition(Position):
     facts = Facts(
         source="Dai et al. 2019, arXiv 1901.02860",
         formula="S_ij = ((q_i+u).k_j + (q_i+v).W_R R[i-j])/sqrt(d), R[n] = [sin n w_t | cos n w_t]",
+        family="relative vectors",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="2 * width + layers * width * "

@@ -34,10 +34,12 @@ class TupePosition(Position):
     facts = Facts(
         source="Ke et al. 2021, arXiv 2006.15595",
         formula="S_ij = (q_i.k_j + p_i U_Q.p_j U_K)/sqrt(2d) [+ b_h[bucket(i-j)]]; column 0: t_h",
+        family="bias",
         shift_invariant=False,
         attention_paths=("sdpa", "tile", "flex"),
         extra_parameters="(train_length + 2) * width + 2 * width**2 + (heads if untied else 0) "
         "+ (buckets * heads if relative else 0)",
+        max_length="train_length",
     )
 
     def __init__(

@@ -19,6 +19,7 @@ class XlnetPosition(TransformerXlPosition):
     facts = Facts(
         source="Yang et al. 2019, arXiv 1906.08237",
         formula="S_ij = ((q_i+u).k_j + (q_i+v).W_R R[i-j])/sqrt(d), u, v of each layer",
+        family="relative vectors",
         shift_invariant=True,
         attention_paths=("tile",),
         extra_parameters="layers * width * "

@@ -32,9 +32,11 @@ class ExtrapolatablePosition(RotaryPosition):
         source="Sun et al. 2023, arXiv 2212.10554",
         formula="S_ij = Re sum_t (q_t k_t*) e^{i(i-j)w_t} z_t^{(i-j)/b}/sqrt(d), "
         "z_t = (2t/d + gamma)/(1 + gamma)",
+        family="rotation",
         shift_invariant=True,
         attention_paths=("sdpa", "tile", "flex"),
         real_positions=True,
+        max_length=27195,
     )
 
     def __init__(

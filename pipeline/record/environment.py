@@ -4,6 +4,7 @@ No environment variables, user names, host names or command lines: those can hol
 """
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 MEASURING = ("positions", "model", "parallel", "data", "evaluate")
+VERSION = "version.json"
+"""A file of this name beside ``pipeline`` says which commit a copy of the code was made from."""
 PACKAGES = ("torch", "deepspeed", "lightning", "wandb", "sentencepiece", "numpy", "omegaconf")
 
 
@@ -71,6 +74,9 @@ def _cpu_model() -> str:
 def _git() -> dict[str, Any] | None:
     """Commit of the source tree and whether it was changed since; null outside a git work tree."""
     source = Path(__file__).resolve().parents[2]
+    if (source / VERSION).is_file():
+        copied: dict[str, Any] | None = json.loads((source / VERSION).read_text())["git"]
+        return copied
     top = _ask_git(source, "rev-parse", "--show-toplevel")
     # An installed copy may lie inside somebody else's repository, whose commit would say nothing.
     if top is None or Path(top).resolve() != source:

@@ -17,7 +17,7 @@ from pipeline.config.changes import Change, changes, words
 from pipeline.config.compose import load
 from pipeline.config.durable import write_file
 from pipeline.config.label import file_name, label
-from pipeline.config.redact import config_hash, public, save
+from pipeline.config.redact import public, save, saved_hash
 from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.errors import CheckpointError, ConfigError, StorageError
 from pipeline.record import lock
@@ -61,6 +61,7 @@ class RunFolder:
         self.trained = path / "trained.json"
         self.checkpoints = path / "checkpoints"
         self.restarts = path / "restarts.jsonl"
+        self.submitted = path / "submitted.jsonl"
         self.summary = path / "summary.json"
         self._marker = path / "finished"
         self._lock = path / "lock"
@@ -155,8 +156,8 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """The hash of the configuration that the run began with."""
-        return config_hash(load(self.config, [])[0])
+        """The hash of the configuration that the run began with, by whatever settings there were."""
+        return saved_hash(self.config)
 
     def trained_facts(self) -> dict[str, Any]:
         """What training left to know of itself, in ``trained.json``.

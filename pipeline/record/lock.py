@@ -1,7 +1,8 @@
 """The lock of a run folder: one file, made by whoever comes first, saying who writes there.
 
 Making it is atomic on any file system, so of two jobs that start at once one is refused. A lock
-whose process is gone is recovered, but only on the host it ran on: elsewhere nobody can know.
+whose process is gone is recovered, but only on the host it ran on: elsewhere nobody can know, but
+that a SLURM job which was started again has ended before.
 """
 
 import contextlib
@@ -68,7 +69,13 @@ def release(lock: Path) -> None:
 
 def _self() -> Holder:
     holder = {"host": socket.gethostname(), "pid": os.getpid(), "began": _began(os.getpid())}
-    return {**holder, "job": os.environ.get("SLURM_JOB_ID")}
+    return {**holder, "job": os.environ.get("SLURM_JOB_ID"), "restart": _restart()}
+
+
+def _restart() -> int:
+    """How often SLURM has started this job again."""
+    count = os.environ.get("SLURM_RESTART_COUNT", "")
+    return int(count) if count.isdecimal() else 0
 
 
 def _write(lock: Path, holder: Holder) -> None:
@@ -107,6 +114,9 @@ def _is_ours(holder: Holder) -> bool:
 
 
 def _may_live(holder: Holder) -> bool:
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is not None and holder.get("job") == job and holder.get("restart", 0) < _restart():
+        return False
     if holder["host"] != socket.gethostname():
         return True
     try:

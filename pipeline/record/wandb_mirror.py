@@ -15,18 +15,17 @@ import secrets
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.groups import is_name
 from pipeline.config.redact import public
 from pipeline.config.schema import Config
+from pipeline.errors import Preempted
+from pipeline.record.wandb_points import flat_config, points
 
-SCORES = ("loss", "perplexity", "bits_per_byte")
-TASK_SCORES = ("exact_match", "loss", "rank")
 SLACK = 5.0
 # what is sent, in words, and how: by a call with the run and the metrics defined so far
 _Item = tuple[str, Callable[[Any, set[str]], None]]
@@ -77,10 +76,20 @@ class WandbMirror:
         if self._thread is not None:
             self._queue.put((path.name, partial(self._log_image, name, path)))
 
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Queue a table, which replaces one of that name; the caller goes on at once."""
+        if self._thread is not None:
+            self._queue.put((name, partial(self._log_table, name, columns, rows)))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Queue figures of the whole run, shown beside it; the caller goes on at once."""
+        if self._thread is not None:
+            self._queue.put(("the figures", partial(_set_summary, dict(values))))
+
     def finish(self, exit_code: int = 0) -> None:
         """Send what is queued and close the run, or give up after the time-outs; once is enough.
 
-        Any other exit code than 0 marks the run as failed.
+        The exit code of `Preempted` marks the run as preempted, any other than 0 as failed.
         """
         if self._thread is None:
             return
@@ -104,12 +113,24 @@ class WandbMirror:
             what, send = item
             if run is not None:
                 self._try(f"{what} was not taken", partial(send, run, defined))
+        if run is not None and self._exit_code == Preempted.exit_code:
+            self._try("the interruption was not taken", run.mark_preempting)
         if run is not None:
             self._try("not everything was sent in time", partial(run.finish, self._exit_code))
         self._leave()
 
     def _log_image(self, name: str, path: Path, run: Any, defined: set[str]) -> None:
         run.log({name: self._wandb.Image(str(path))})
+
+    def _log_table(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        run: Any,
+        defined: set[str],
+    ) -> None:
+        run.log({name: self._wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
 
     def _leave(self) -> None:
         self._try("the client did not end well", self._wandb.teardown)
@@ -191,58 +212,6 @@ class WandbMirror:
             )
 
 
-def points(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(x axis, values including the x) for each point that a row stands for; without nulls.
-
-    Train rows, spikes and the short evaluations during training lie over ``train/tokens``, the
-    final evaluation over ``eval/length``, and per-position losses over ``eval/position``. Metrics
-    of a task bear its name. Those of a needle end in its depth in per cent, as ``_d25``: its mean
-    over depths, a row without one, is a curve like that of any task.
-    """
-    if row.get("kind") == "train":
-        values = {f"train/{key}": value for key, value in row.items() if key != "kind"}
-        return [("train/tokens", _present(values))]
-    if row.get("kind") == "spike":
-        return [("train/tokens", {"train/tokens": row["tokens"], "train/spike": row["loss"]})]
-    if row["protocol"] == "task":
-        depth = "" if row["depth"] is None else f"_d{100 * row['depth']:g}".replace(".", "_")
-        values = {f"eval/{row['task']}_{key}{depth}": row.get(key) for key in TASK_SCORES}
-        point = _present(values)
-        return [("eval/length", {"eval/length": row["length"], **point})] if point else []
-    protocol = re.sub(r"[^a-z]", "_", row["protocol"])
-    if row.get("kind") == "evaluation":
-        values = {f"train/{protocol}_{key}_L{row['length']}": row.get(key) for key in SCORES}
-        point = _present(values)
-        return [("train/tokens", {"train/tokens": row["tokens"], **point})] if point else []
-    if row.get("losses"):
-        name, size = f"eval/{protocol}_loss", row["bin"]
-        return [
-            ("eval/position", {"eval/position": number * size + size // 2, name: loss})
-            for number, loss in enumerate(row["losses"])
-        ]
-    point = _present({f"eval/{protocol}_{key}": row.get(key) for key in SCORES})
-    return [("eval/length", {"eval/length": row["length"], **point})] if point else []
-
-
-def flat_config(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with one level of keys, as W&B groups by: ``model_width``, ``position``.
-
-    ``position`` is the name of the encoding; its own settings are ``position_<setting>``. So with
-    the other named groups.
-    """
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        for name, item in value.items() if isinstance(value, Mapping) else ():
-            flat[key if is_name(f"{key}.{name}") else f"{key}_{name}"] = item
-        if not isinstance(value, Mapping):
-            flat[key] = value
-    return flat
-
-
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
 def _log_points(row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
     for axis, point in points(row):
         # By exact name: overlapping patterns are resolved in random order by the client.
@@ -251,6 +220,10 @@ def _log_points(row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
                 run.define_metric(name, step_metric=None if name == axis else axis)
                 defined.add(name)
         run.log(point)
+
+
+def _set_summary(values: Mapping[str, Any], run: Any, defined: set[str]) -> None:
+    run.summary.update(values)
 
 
 def _run_id(folder: Path) -> str:

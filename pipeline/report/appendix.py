@@ -8,44 +8,55 @@ import yaml
 from pipeline.report.collect import Study
 from pipeline.report.drawing import short_number
 from pipeline.report.fragments import (
+    cell,
     encoding,
     heads,
     items,
     length_cells,
     length_heads,
     listed,
+    over_seeds,
     table,
     tokens_of,
 )
 from pipeline.report.lineage import lineage_line
 from pipeline.report.reading import Run
-from pipeline.report.table import PROTOCOLS, interval
+from pipeline.report.table import PROTOCOLS, interval, shown
 
+# the same as SafeDumper, and several times as fast where PyYAML has it
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 COST_COLUMNS = (
-    "encoding", "parameters", "of which position", "attention path",
+    "parameters", "of which position", "attention path",
     "tokens per second in training", "peak memory of a rank", "time to train",
     "time to evaluate", "last training loss", "loss spikes",
 )  # fmt: skip
 
 
 def cost_table(study: Study) -> str:
-    """Parameters, speed, memory and time; means over seeds, of memory the largest."""
-    rows = ""
+    """Parameters, speed, memory and time beside the loss that they bought; means over seeds, of
+    memory the largest."""
+    lengths, rows = study.lengths("suffix"), ""
+    beside = [*dict.fromkeys([*(n for n in lengths if n == study.train_length), lengths[-1]])]
     for label, runs in study.encodings.items():
         first = runs[0].summary
+        memory = max(run.summary["peak_memory_bytes"] for run in runs)
+        speed, seconds = _mean(runs, "tokens_per_second"), _mean(runs, "train_seconds")
+        losses = [study.cell(label, "suffix", length) for length in beside]
         cells = (
-            f"{first['parameters']:,}",
-            f"{first['position_parameters']:,}",
-            escape(listed(sorted({run.summary["attention_path"] for run in runs}))),
-            short_number(_mean(runs, "tokens_per_second")),
-            _bytes(max(run.summary["peak_memory_bytes"] for run in runs)),
-            _seconds(_mean(runs, "train_seconds")),
-            _evaluating(runs),
-            f"{_mean(runs, 'final_loss'):.3f}",
-            _spikes(runs),
+            *(cell(shown(loss, "bare loss")) for loss in losses),
+            cell(f"{first['parameters']:,}"),
+            cell(f"{first['position_parameters']:,}"),
+            cell(escape(listed(sorted({run.summary["attention_path"] for run in runs})))),
+            cell(short_number(speed), speed),
+            cell(in_bytes(memory), memory),
+            cell(_seconds(seconds), seconds),
+            cell(_evaluating(runs)),
+            cell(f"{_mean(runs, 'final_loss'):.3f}"),
+            cell(_spikes(runs)),
         )
-        rows += f"<tr>{encoding(study, label)}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        rows += f"<tr>{encoding(study, label)}{''.join(cells)}</tr>"
     body = f'<tbody class="encoding">{rows}</tbody>'
+    columns = ["encoding", *(f"suffix loss at {length}" for length in beside), *COST_COLUMNS]
     note = (
         "The attention path is how training computed attention, at its length (docs/attention.md); "
         "all paths compute the same. Speed is of training alone. Memory is the most any rank held "
@@ -58,7 +69,8 @@ def cost_table(study: Study) -> str:
             " An encoding under an extension has the parameters and the training of the encoding."
         )
     said = f'<div class="notes"><p>{note}</p></div>'
-    return f"<section><h2>Cost</h2>{table(heads(COST_COLUMNS), body)}{said}</section>"
+    costs = table(heads(columns), body, sort="rows", means=over_seeds(study))
+    return f"<section><h2>Cost</h2>{costs}{said}</section>"
 
 
 def other_protocols(study: Study) -> str:
@@ -77,11 +89,12 @@ def other_protocols(study: Study) -> str:
             rows += f'<tr>{first}<td class="name">{name}</td>{row}</tr>'
         bodies += f'<tbody class="encoding">{rows}</tbody>'
     head = f"<th>encoding</th><th></th>{length_heads(study, lengths)}"
-    return f"<section><h2>Other protocols</h2>{table(head, bodies)}</section>"
+    losses = table(head, bodies, sort="groups", means=over_seeds(study))
+    return f"<section><h2>Other protocols</h2>{losses}</section>"
 
 
-def protocol(study: Study) -> str:
-    """How every number was made, with the fields that make it repeatable."""
+def protocol_lines(study: Study) -> list[str]:
+    """How every number was made, a sentence or two for each kind."""
     rows = [row for run in study.runs for row in run.rows]
     suffix = next(row for row in rows if row["protocol"] == "suffix")
     lines = [
@@ -106,6 +119,12 @@ def protocol(study: Study) -> str:
         )
     if study.lengths("per-position"):
         lines.append("Per position: means over whole pieces of the longest defined length.")
+    return lines
+
+
+def protocol(study: Study) -> str:
+    """How every number was made, with the fields that make it repeatable."""
+    rows = [row for run in study.runs for row in run.rows]
     texts: dict[str, list[str]] = {}
     for name in (*PROTOCOLS, "per-position"):
         for digest in {str(row["text_sha256"]) for row in rows if row["protocol"] == name}:
@@ -114,25 +133,29 @@ def protocol(study: Study) -> str:
         f"<p>SHA-256 of the text scored by {listed(names)}: <code>{escape(digest)}</code></p>"
         for digest, names in texts.items()
     )
-    return f'<section><h2>Protocol</h2>{items(lines)}<div class="notes">{hashes}</div></section>'
+    lines = items(protocol_lines(study))
+    return f'<section><h2>Protocol</h2>{lines}<div class="notes">{hashes}</div></section>'
 
 
 def provenance(study: Study) -> str:
     """Where each number comes from: run folders, configurations, commit and versions."""
-    rows = "".join(_run_row(run) for run in study.trained_runs)
-    columns = ("run", "seed", "tokens", "commit", "configuration", "corpus", "tokenizer")
+    rows = "".join(
+        _run_row(study, label, run) for label, runs in study.trained.items() for run in runs
+    )
+    known = ("run", "seed", "tokens", "commit", "configuration", "corpus", "tokenizer")
     machines = dict.fromkeys(_machine(run) for run in study.trained_runs)
     lines = [line for run in study.trained_runs if (line := lineage_line(run))]
     said = "".join(f"<p>{escape(line)}</p>" for line in [*lines, *machines])
     body = f'<tbody class="encoding">{rows}</tbody>'
+    found = table(heads(("encoding", *known)), body, sort="rows")
     configurations = "".join(_configuration(run) for run in study.trained_runs)
     return (
-        f'<section class="texts"><h2>Provenance</h2>{table(heads(columns), body)}'
+        f'<section class="texts"><h2>Provenance</h2>{found}'
         f'<div class="notes">{said}</div>{configurations}</section>'
     )
 
 
-def _run_row(run: Run) -> str:
+def _run_row(study: Study, label: str, run: Run) -> str:
     git = run.environment["git"] or {}
     commit = str(git.get("commit") or "unknown")[:12] + (", changed" if git.get("changed") else "")
     hashes = (
@@ -142,7 +165,8 @@ def _run_row(run: Run) -> str:
     )
     cells = [run.name, str(run.config["seed"]), f"{tokens_of(run):,}", commit]
     cells += [digest[:12] for digest in hashes]
-    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    title = encoding(study, label, seed=run.config["seed"])
+    return f"<tr>{title}{''.join(cell(escape(text)) for text in cells)}</tr>"
 
 
 def _machine(run: Run) -> str:
@@ -155,7 +179,7 @@ def _machine(run: Run) -> str:
 
 
 def _configuration(run: Run) -> str:
-    text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(run.config, Dumper=DUMPER, sort_keys=False, allow_unicode=True)
     return (
         f"<details><summary>Configuration of {escape(run.name)}</summary>"
         f"<pre>{escape(text)}</pre></details>"
@@ -181,7 +205,8 @@ def _mean(runs: Sequence[Run], key: str) -> float:
     return sum(float(run.summary[key]) for run in runs) / len(runs)
 
 
-def _bytes(value: float) -> str:
+def in_bytes(value: float) -> str:
+    """1.5e9 -> ``1.40 GiB``."""
     return f"{value / 2**20:,.0f} MiB" if value < 2**30 else f"{value / 2**30:.2f} GiB"
 
 

@@ -9,6 +9,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +82,16 @@ class Study:
 
     def lengths(self, protocol: str) -> list[int]:
         """The lengths that any run was tested at, ascending."""
-        return sorted(
-            {row["length"] for run in self.runs for row in run.rows if row["protocol"] == protocol}
-        )
+        return self._lengths.get(protocol, [])
+
+    @cached_property
+    def _lengths(self) -> dict[str, list[int]]:
+        measured = sorted({place for run in self.runs for place in run.by_length})
+        return {name: [n for known, n in measured if known == name] for name, _ in measured}
 
     def cell(self, label: str, protocol: str, length: int) -> Cell | None:
         """What the seeds of one encoding gave; None if it was not measured."""
-        rows = [
-            row
-            for run in self.encodings[label]
-            for row in run.rows
-            if row["protocol"] == protocol and row["length"] == length
-        ]
-        return _merge(rows) if rows else None
+        return cell_of(self.encodings[label], protocol, length)
 
     def control(self, label: str, length: int) -> Cell | None:
         """The window control to hold against the suffix loss at ``length``; None if not measured.
@@ -127,6 +125,12 @@ class Study:
         cells = [self.cell(label, "suffix", length) for length in lengths]
         losses = [math.inf if cell is None or cell.loss is None else cell.loss for cell in cells]
         return int(usable_lengths(lengths, np.array([losses]), self.train_length)[0]) or None
+
+
+def cell_of(runs: Sequence[Run], protocol: str, length: int) -> Cell | None:
+    """What these runs, seeds of one encoding, gave together; None if it was not measured."""
+    rows = [row for run in runs for row in run.by_length.get((protocol, length), [])]
+    return _merge(rows) if rows else None
 
 
 def collect(folders: Sequence[Path]) -> Study:

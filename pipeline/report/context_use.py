@@ -8,7 +8,7 @@ from pipeline.evaluate.recl import Reach
 from pipeline.report.collect import Study
 from pipeline.report.differences import BLANK, shown_interval
 from pipeline.report.drawing import short_number
-from pipeline.report.fragments import encoding, heads, items, table
+from pipeline.report.fragments import encoding, heads, items, over_seeds, table
 from pipeline.report.gains import SHARES, Gains
 from pipeline.report.pairs import Interval
 
@@ -34,7 +34,7 @@ def _gain_table(study: Study, found: Sequence[Gains]) -> str:
             cells += f"<td>{text}</td>"
         bodies += f"<tr>{encoding(study, own.label)}{cells}</tr>"
     head = heads(["context gain", *map(str, lengths)])
-    return table(head, f'<tbody class="encoding">{bodies}</tbody>')
+    return _sortable(study, head, bodies)
 
 
 def _measure_table(study: Study, found: Sequence[Gains]) -> str:
@@ -47,7 +47,12 @@ def _measure_table(study: Study, found: Sequence[Gains]) -> str:
         bodies += f"<tr>{encoding(study, own.label)}{''.join(f'<td>{x}</td>' for x in cells)}</tr>"
     columns = [f"RECL, r = {share:g}" for share in SHARES]
     head = heads(["encoding", "usable to", *columns, "α (tokens)", "β", "γ (nats)", "residual"])
-    return table(head, f'<tbody class="encoding">{bodies}</tbody>')
+    return _sortable(study, head, bodies)
+
+
+def _sortable(study: Study, head: str, rows: str) -> str:
+    body = f'<tbody class="encoding">{rows}</tbody>'
+    return table(head, body, sort="rows", means=over_seeds(study))
 
 
 def _how_to_read(study: Study, found: Sequence[Gains]) -> list[str]:

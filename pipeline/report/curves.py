@@ -1,14 +1,15 @@
 """The pictures of a report: loss over length, over position, and over training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pipeline.report.collect import Study
+from pipeline.report.collect import Cell, Study, cell_of
 from pipeline.report.drawing import (
     DASHED,
     INK,
@@ -19,11 +20,15 @@ from pipeline.report.drawing import (
     look,
     short_number,
 )
+from pipeline.report.fragments import counted
+from pipeline.report.picture import Part, Picture, Point, mark, whole_part
 from pipeline.report.reading import Run
-from pipeline.report.table import beyond
+from pipeline.report.table import beyond, shown
+
+THIN = 0.9
 
 
-def draw(study: Study) -> dict[str, Figure]:
+def draw(study: Study) -> dict[str, Picture]:
     """File stem -> figure: ``suffix``, and ``per-position`` and ``training`` if they have rows."""
     with matplotlib.rc_context(STYLE):
         figures = {"suffix": suffix_figure(study)}
@@ -34,13 +39,13 @@ def draw(study: Study) -> dict[str, Figure]:
     return figures
 
 
-def suffix_figure(study: Study) -> Figure:
+def suffix_figure(study: Study) -> Picture:
     """Suffix loss over length with intervals; dashed, the window control of each encoding.
 
     Where encodings that fail would press the others together, a second panel shows those near the
     best.
     """
-    figure = Figure(figsize=(11, 5.0), layout="constrained")
+    figure = Picture(figsize=(11, 5.0), layout="constrained")
     near = _close_up(study)
     panels = [None] if near is None else [None, near]
     for column, bounds in enumerate(panels, start=1):
@@ -48,7 +53,7 @@ def suffix_figure(study: Study) -> Figure:
         # Room at the foot for what is said about lines that end.
         axes.margins(y=0.12)
         for label in study.encodings:
-            _suffix_line(axes, study, label, named=column == 1)
+            _suffix_line(figure, axes, study, label, named=column == 1)
         length_axis(axes, study.lengths("suffix"), study.train_length)
         axes.set_xlabel("length in tokens (log scale)")
         if column == 1:
@@ -61,17 +66,18 @@ def suffix_figure(study: Study) -> Figure:
     return figure
 
 
-def per_position_figure(study: Study) -> Figure:
+def per_position_figure(study: Study) -> Picture:
     """Mean loss at each position of the longest sequence that each encoding is defined for."""
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Picture(figsize=(11, 4.6), layout="constrained")
     axes = figure.add_subplot()
     axes.margins(y=0.12)
     furthest = study.train_length
     for number, (label, runs) in enumerate(study.encodings.items()):
-        colour, _ = look(number)
         for index, run in enumerate(runs):
             x, y = _per_position(run)
-            axes.plot(x, y, color=colour, linewidth=1.5, label="" if index else label)
+            name = "" if index else label
+            drawn = axes.plot(x, y, linewidth=1.5, label=name, **_sparse(number, index, len(x)))
+            mark(drawn, Part(number, "run", run.config["seed"]))
             furthest = max([furthest, *map(int, x[-1:])])
             if x and index == 0:
                 _mark_end(axes, study, label, (x[-1], y[-1]))
@@ -83,7 +89,7 @@ def per_position_figure(study: Study) -> Figure:
     return figure
 
 
-def training_figure(study: Study) -> Figure:
+def training_figure(study: Study) -> Picture:
     """Training loss over tokens and, if there were any, the short evaluations on the way."""
     lengths = sorted({row["length"] for run in study.runs for row in run.short_rows})
     inside = [length for length in lengths if length <= study.train_length]
@@ -92,17 +98,18 @@ def training_figure(study: Study) -> Figure:
     ]
     for length in dict.fromkeys([*inside[-1:], *lengths[-1:]]):
         panels.append((f"suffix loss at {length}", partial(_short, length)))
-    figure = Figure(figsize=(11, 3.7), layout="constrained")
+    figure = Picture(figsize=(11, 3.7), layout="constrained")
     for column, (title, points) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), column)
         for number, label in enumerate(study.encodings):
             for index, run in enumerate(study.trained.get(label, [])):
                 known = points(run)
                 name = label if column == 1 and index == 0 else ""
-                axes.plot(
-                    [x for x, _ in known], [y for _, y in known],
-                    color=look(number)[0], linewidth=1.3, label=name,
+                drawn = axes.plot(
+                    [x for x, _ in known], [y for _, y in known], linewidth=1.3, label=name,
+                    **_sparse(number, index, len(known)),
                 )  # fmt: skip
+                mark(drawn, Part(number, "run", run.config["seed"]))
         axes.set_title(title, fontsize=10.5)
         axes.set_xlabel("tokens")
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -115,7 +122,7 @@ def training_figure(study: Study) -> Figure:
 
 def _close_up(study: Study) -> tuple[float, float] | None:
     """Lowest and highest loss of a panel for the encodings near the best; None if all are."""
-    known = [_known(study, label, "suffix") for label in study.encodings]
+    known = [_known(study, runs, "suffix") for runs in study.encodings.values()]
     points = [(x, y) for xs, ys, _ in known for x, y in zip(xs, ys, strict=True)]
     losses = [loss for _, loss in points]
     settled = [loss for x, loss in points if x <= study.train_length]
@@ -128,20 +135,48 @@ def _close_up(study: Study) -> tuple[float, float] | None:
     return lowest - 0.3 * spread, lowest + 1.35 * spread
 
 
-def _suffix_line(axes: Axes, study: Study, label: str, *, named: bool) -> None:
-    colour, marker = look(list(study.encodings).index(label))
-    x, y, half = _known(study, label, "suffix")
+def _suffix_line(figure: Picture, axes: Axes, study: Study, label: str, *, named: bool) -> None:
+    """Mean and band, window control and end of one encoding, and thin lines of its seeds."""
+    part, runs = whole_part(study, label), study.encodings[label]
+    colour, marker = look(part.encoding)
+    x, y, half = _known(study, runs, "suffix")
     low = [value - width for value, width in zip(y, half, strict=True)]
     high = [value + width for value, width in zip(y, half, strict=True)]
-    axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-    axes.plot(x, y, color=colour, marker=marker, label=label if named else "")
+    band = axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+    line = axes.plot(x, y, color=colour, marker=marker, label=label if named else "")
+    mark([band, *line, *_control(axes, study, runs, colour, 1.2)], part)
+    figure.points += _points(axes, study, label, runs, part)
     if x:
         _mark_end(axes, study, label, (x[-1], y[-1]))
-    x, y, _ = _known(study, label, "window control")
+    for run in runs if len(runs) > 1 else ():
+        of_seed = Part(part.encoding, "seed", run.config["seed"])
+        x, y, _ = _known(study, [run], "suffix")
+        thin = axes.plot(x, y, color=colour, linewidth=THIN, marker=marker, markersize=3.5)
+        mark([*thin, *_control(axes, study, [run], colour, 0.7)], of_seed)
+        figure.points += _points(axes, study, label, [run], of_seed)
+
+
+def _control(
+    axes: Axes, study: Study, runs: Sequence[Run], colour: str, width: float
+) -> list[Line2D]:
+    """The dashed line of the window control."""
+    x, y, _ = _known(study, runs, "window control")
     if len(x) == 1:
         # Measured once: the scored targets see the same window at every longer length.
         x, y = [x[0], max(x[0], study.lengths("suffix")[-1])], y * 2
-    axes.plot(x, y, color=colour, linestyle=DASHED, linewidth=1.2, alpha=0.9)
+    return axes.plot(x, y, color=colour, linestyle=DASHED, linewidth=width, alpha=0.9)
+
+
+def _points(
+    axes: Axes, study: Study, label: str, runs: Sequence[Run], part: Part
+) -> Iterator[Point]:
+    """The numbers of the suffix loss at each length."""
+    for length, cell in _cells(study, runs, "suffix"):
+        of = f"{label}, {counted(cell.seeds, 'seed')}"
+        if part.seed is not None:
+            of = f"{label}, seed {part.seed}"
+        text = f"{of}, {length} tokens: {shown(cell, 'loss')} nats, perplexity "
+        yield Point(axes, length, cell.loss or 0.0, part, text + shown(cell, "perplexity"))
 
 
 def _mark_end(axes: Axes, study: Study, label: str, end: tuple[float, float]) -> None:
@@ -149,19 +184,31 @@ def _mark_end(axes: Axes, study: Study, label: str, end: tuple[float, float]) ->
     if text is not None:
         before = list(study.encodings)[: list(study.encodings).index(label)]
         row = sum(beyond(study, other) is not None for other in before)
-        colour, _ = look(list(study.encodings).index(label))
-        ended(axes, end, f"{label}: {text}", colour, row=row)
+        colour, _ = look(len(before))
+        mark(ended(axes, end, f"{label}: {text}", colour, row=row), Part(len(before), "name"))
 
 
-def _known(study: Study, label: str, protocol: str) -> tuple[list[int], list[float], list[float]]:
+def _sparse(number: int, index: int, points: int) -> dict[str, Any]:
+    """Colour, and a marker here and there, of a line with many points."""
+    colour, marker = look(number)
+    every = max(1, points // 6)
+    start = (number + 2 * index) % every
+    return {"color": colour, "marker": marker, "markevery": (start, every), "markersize": 4}
+
+
+def _cells(study: Study, runs: Sequence[Run], protocol: str) -> list[tuple[int, Cell]]:
+    """Lengths and what these runs gave together, where measured and defined."""
+    found = ((length, cell_of(runs, protocol, length)) for length in study.lengths(protocol))
+    return [(length, cell) for length, cell in found if cell and cell.loss is not None]
+
+
+def _known(
+    study: Study, runs: Sequence[Run], protocol: str
+) -> tuple[list[int], list[float], list[float]]:
     """Lengths, losses and half-widths of intervals, where measured and defined."""
-    found = [(length, study.cell(label, protocol, length)) for length in study.lengths(protocol)]
-    known = [
-        (length, cell.loss, cell.spread or 0.0)
-        for length, cell in found
-        if cell is not None and cell.loss is not None
-    ]
-    return [n for n, _, _ in known], [loss for _, loss, _ in known], [half for _, _, half in known]
+    known = _cells(study, runs, protocol)
+    losses = [cell.loss for _, cell in known if cell.loss is not None]
+    return [n for n, _ in known], losses, [cell.spread or 0.0 for _, cell in known]
 
 
 def _per_position(run: Run) -> tuple[list[float], list[float]]:

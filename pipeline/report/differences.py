@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from pipeline.report.collect import Study
-from pipeline.report.fragments import counted, encoding, heads, items, table
+from pipeline.report.fragments import counted, encoding, heads, items, over_seeds, table
 from pipeline.report.pairs import SURE, Interval, Pair, ranking
 
 # With more encodings than this, pairs stand in a matrix for some lengths, and all in the CSV.
@@ -119,7 +119,7 @@ def _tables(study: Study, pairs: Sequence[Pair]) -> str:
         trained = ", the train length" if length == study.train_length else ""
         html += (
             f"<details{is_open}><summary>At {length} tokens{trained}</summary>"
-            f"{table(heads(COLUMNS), body)}</details>"
+            f"{table(heads(COLUMNS), body, sort='rows', means=over_seeds(study))}</details>"
         )
     return html
 
@@ -135,24 +135,28 @@ def _row(study: Study, pair: Pair) -> str:
         str(pair.seeds),
     )
     numbers = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr>{encoding(study, pair.a)}<td>{escape(pair.b)}</td>{numbers}</tr>"
+    title = encoding(study, pair.a, against=list(study.encodings).index(pair.b))
+    return f"<tr>{title}<td>{escape(pair.b)}</td>{numbers}</tr>"
 
 
 def _matrix(study: Study, pairs: Sequence[Pair], length: int) -> str:
     """Difference of each row's encoding against each column's, both by rank."""
-    ranked = ranking(study, length)
-    cells = {}
+    ranked, cells = ranking(study, length), {}
+    places = {label: f' data-against="{n}"' for n, label in enumerate(study.encodings)}
     for pair in pairs:
         if pair.length == length:
             cells[pair.a, pair.b] = _cell(pair, 1)
             cells[pair.b, pair.a] = _cell(pair, -1)
     rows = ""
     for label in ranked:
-        numbers = "".join(f"<td>{cells.get((label, other), '')}</td>" for other in ranked)
+        numbers = "".join(
+            f"<td{places[other]}>{cells.get((label, other), '')}</td>" for other in ranked
+        )
         rows += f"<tr>{encoding(study, label)}{numbers}</tr>"
-    head = heads(["encoding", *ranked])
+    columns = "".join(f"<th{places[label]}>{escape(label)}</th>" for label in ranked)
     body = f'<tbody class="encoding">{rows}</tbody>'
-    return f"<h3>At {length} tokens</h3>{table(head, body)}"
+    numbers = table(heads(["encoding"]) + columns, body, means=over_seeds(study))
+    return f"<h3>At {length} tokens</h3>{numbers}"
 
 
 def _cell(pair: Pair, sign: int) -> str:

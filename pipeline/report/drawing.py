@@ -1,15 +1,15 @@
-"""How all pictures of a report look, and how they leave: as SVG for the page, as PNG for papers.
+"""How all pictures of a report look, and how they leave as PNG.
 
 One colour and one marker per encoding, the same in every picture, told apart without colour vision:
 Okabe and Ito's palette, without its yellow and black, which vanish on white and on dark.
 """
 
-import io
 import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,6 +25,8 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10.5,
+    # names come from run folders: a dollar sign in one is no formula
+    "text.parse_math": False,
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -48,29 +50,22 @@ def look(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
 
 
-def as_svg(figure: Figure, name: str) -> str:
-    """The figure as an ``<svg>`` element whose ink is the text colour of the page around it.
-
-    ``name`` must differ between the pictures of one page, whose ids it keeps apart.
-    """
-    out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
-    text = out.getvalue()
-    head, body = text[text.index("<svg") :].split(">", 1)
-    # Without a size of its own the picture takes the width of the page; names of groups would
-    # appear several times in a page with several pictures.
-    head = re.sub(r' (width|height)="[^"]*"', "", head)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)
-    return head + ">" + body.replace(INK, "currentColor").replace(GROUND, "var(--ground)")
-
-
 def save_png(figure: Figure, path: Path) -> None:
-    """Write the figure with a white ground. Raises OSError."""
+    """Write the figure with a white ground, without what a page hides at first. Raises OSError."""
+    for artist in figure.findobj(lambda one: "-seed" in (one.get_gid() or "")):
+        artist.set_visible(False)
     with matplotlib.rc_context(STYLE):
         FigureCanvasAgg(figure)
+        settle(figure)
         figure.savefig(path, dpi=160, facecolor="white")
+
+
+def settle(figure: Figure) -> None:
+    """Place everything once: else every drawing would do it again, which takes most of its time."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def short_number(value: float) -> str:
@@ -96,23 +91,37 @@ def length_axis(
     )  # fmt: skip
 
 
-def ended(axes: Axes, end: tuple[float, float], text: str, colour: str, *, row: int) -> None:
+def ended(
+    axes: Axes, end: tuple[float, float], text: str, colour: str, *, row: int
+) -> list[Artist]:
     """A bar across the end of a line and, in a row at the foot, why it ends there."""
-    axes.plot(
+    bar = axes.plot(
         *([value] for value in end), marker="|", markersize=20, markeredgewidth=2.6, color=colour,
         linestyle="none", zorder=5,
     )  # fmt: skip
-    axes.annotate(
+    said = axes.annotate(
         text, (end[0], 0.025 + 0.06 * row), xycoords=("data", "axes fraction"), xytext=(7, 0),
         textcoords="offset points", color=colour, fontsize=9.5, zorder=6,
         path_effects=[withStroke(linewidth=3.5, foreground=GROUND)],
     )  # fmt: skip
+    return [*bar, said]
 
 
 def legend(figure: Figure) -> None:
-    """One line of names above the axes, more lines if there are many or they are long."""
-    names = [name for axes in figure.axes for name in axes.get_legend_handles_labels()[1]]
-    longest = max(map(len, names), default=0)
+    """One line of names above the axes, more lines if there are many or they are long; each name
+    is marked as that of the encoding whose line it names."""
+    pairs = [
+        pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+    ]
+    longest = max((len(name) for _, name in pairs), default=0)
     # about as many letters, beside each name's piece of line, as the width of a figure holds
-    columns = max(1, min(len(names), 7, 150 // (longest + 8)))
-    figure.legend(loc="outside upper left", ncols=columns, columnspacing=1.6, handlelength=1.8)
+    columns = max(1, min(len(pairs), 7, 150 // (longest + 8)))
+    drawn = figure.legend(
+        [line for line, _ in pairs], [name for _, name in pairs],
+        loc="outside upper left", ncols=columns, columnspacing=1.6, handlelength=1.8,
+    )  # fmt: skip
+    for (line, _), sample, name in zip(pairs, drawn.legend_handles, drawn.texts, strict=True):
+        encoding = re.match(r"e\d+-", line.get_gid() or "")
+        for artist in (sample, name):
+            if artist is not None:
+                artist.set_gid(f"{encoding[0]}name" if encoding else None)

@@ -5,23 +5,48 @@ from html import escape
 
 from pipeline.config.label import shown as shown_setting
 from pipeline.report.collect import Cell, Study
-from pipeline.report.drawing import look, short_number
+from pipeline.report.drawing import COLOURS, short_number
 from pipeline.report.reading import Run
 from pipeline.report.table import beyond, shown
 
+# What stands in the place of means while seeds are chosen.
+NO_MEANS = (
+    '<p class="seeds-chosen">These numbers are over all seeds, so they are not shown while some '
+    'seeds are left out: <a href="#runs">Runs</a> has each seed.</p>'
+)
+THIN_LINES = (
+    '<p class="seeds-chosen">Some seeds are left out: means over all seeds and their bands are '
+    "hidden, and what is shown is of single seeds.</p>"
+)
 
-def table(head: str, body: str) -> str:
-    """A table that scrolls inside the page where it is wider than the screen."""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
+
+def table(head: str, body: str, *, sort: str = "", means: bool = False) -> str:
+    """A table that scrolls inside the page where it is wider than the screen.
+
+    Args:
+        sort: what a click on a column title puts in order: "groups", the rows of an encoding as
+            one, or "rows"; nothing by default.
+        means: whether numbers are over several seeds, so that they go when seeds are chosen.
+    """
+    over = ' class="scroll over-seeds"' if means else ' class="scroll"'
+    by = f' data-sort="{sort}"' if sort else ""
+    html = f"<div{over}><table{by}><thead><tr>{head}</tr></thead>{body}</table></div>"
+    return html + (NO_MEANS if means else "")
 
 
 def figure(svg: str, name: str, caption: str) -> str:
     """A section with one picture and what it shows."""
     title = escape(name)
+    thin = THIN_LINES if 'data-kind="mean"' in svg else ""
     return (
-        f'<section><h2>{title}</h2><figure role="img" aria-label="{title}">{svg}'
+        f'<section><h2>{title}</h2>{thin}<figure role="img" aria-label="{title}">{svg}'
         f"<figcaption>{escape(caption)}</figcaption></figure></section>"
     )
+
+
+def over_seeds(study: Study) -> bool:
+    """Whether numbers of encodings are over several seeds."""
+    return any(len(runs) > 1 for runs in study.encodings.values())
 
 
 def heads(names: Sequence[str]) -> str:
@@ -35,11 +60,29 @@ def length_heads(study: Study, lengths: Sequence[int]) -> str:
     return "".join(f"<th{mark}>{n}</th>" for mark, n in zip(marks, lengths, strict=True))
 
 
-def encoding(study: Study, label: str, rows: int = 1) -> str:
-    """The title of an encoding's rows, with the colour it has in the pictures."""
-    colour, _ = look(list(study.encodings).index(label))
-    dot = f'<span class="dot" style="background:{colour}"></span>'
-    return f'<th rowspan="{rows}">{dot}{escape(label)}</th>'
+def encoding(study: Study, label: str, rows: int = 1, **more: object) -> str:
+    """The title of an encoding's rows, with the colour it has in the pictures.
+
+    ``more``: what else the rows are of, as `title_of` takes it.
+    """
+    return title_of(list(study.encodings).index(label), label, rows, **more)
+
+
+def title_of(number: int, label: str, rows: int = 1, **more: object) -> str:
+    """The title of the rows of the encoding with this place; ``more`` names a ``seed`` that they
+    are of, or the place of the encoding that they are ``against``."""
+    marks = "".join(f' data-{key}="{escape(str(value))}"' for key, value in more.items())
+    return f'<th rowspan="{rows}" data-encoding="{number}"{marks}>{dot(number)}{escape(label)}</th>'
+
+
+def dot(number: int) -> str:
+    """The colour of the encoding with this place."""
+    return f'<span class="dot c{number % len(COLOURS)}"></span>'
+
+
+def cell(text: str, value: float | None = None) -> str:
+    """One cell of a table; ``value`` is what it is sorted by where the text is no plain number."""
+    return f"<td>{text}</td>" if value is None else f'<td data-value="{value:.9g}">{text}</td>'
 
 
 def length_cells(

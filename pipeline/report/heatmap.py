@@ -7,10 +7,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pipeline.report.drawing import INK, STYLE
+from pipeline.report.picture import Part, Picture, mark
 
 # Light is 0 and dark is 1; told apart without colour vision and in grey.
 COLOURS = "GnBu"
@@ -23,21 +23,25 @@ def heatmap_stem(task: str) -> str:
     return f"needle-{task}"
 
 
-def needle_figure(panels: Mapping[str, Sequence[Row]], train_length: int) -> Figure:
+def needle_figure(
+    panels: Mapping[str, Sequence[Row]], train_length: int, parts: Mapping[str, Part]
+) -> Picture:
     """Exact match of one needle task as colour and number, by length and depth.
 
     Args:
         panels: the title of each panel, and the task rows that it shows, one per length and depth.
         train_length: tokens in a training sequence, marked in every panel.
+        parts: what the panel with each title is of.
     """
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     with matplotlib.rc_context({**STYLE, "axes.grid": False, "hatch.linewidth": 0.6}):
         size = (1 + 3.6 * columns, 0.5 + 2.7 * lines)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Picture(figsize=size, layout="constrained")
         for number, (title, rows) in enumerate(panels.items()):
             axes = figure.add_subplot(lines, columns, number + 1)
             _panel(axes, rows, train_length)
+            mark([axes], parts[title])
             axes.set_title(title, fontsize=10.5, loc="left", pad=16)
             if number % columns == 0:
                 axes.set_ylabel("depth of the needle")
@@ -71,10 +75,12 @@ def _panel(axes: Axes, rows: Sequence[Row], train_length: int) -> None:
             continue
         red, green, blue, _ = colours(value)
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        axes.text(
+        written = axes.text(
             column + 0.5, line + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8.5,
             color="#ffffff" if dark else "#111111",
         )  # fmt: skip
+        # it lies within its cell, and measuring thousands of these takes seconds
+        written.set_in_layout(False)
     axes.set_xticks(np.arange(len(lengths)) + 0.5, [str(length) for length in lengths])
     axes.set_yticks(np.arange(len(depths)) + 0.5, [f"{depth:g}" for depth in depths])
     axes.tick_params(length=0)

@@ -1,7 +1,7 @@
 """One self-contained HTML page about a study: table, pictures, and what may be concluded.
 
-The page asks nothing of any network: styles and pictures are inside it. Everything that comes out
-of run folders is escaped.
+The page asks nothing of any network: style, script and pictures are inside it. Everything that
+comes out of run folders is escaped.
 """
 
 import os
@@ -11,18 +11,22 @@ from pathlib import Path
 
 from pipeline.errors import StorageError
 from pipeline.report.appendix import cost_table, other_protocols, protocol, provenance
+from pipeline.report.capability import capability_section
 from pipeline.report.collect import Study, collect
 from pipeline.report.context_use import context_section
 from pipeline.report.curves import draw
 from pipeline.report.differences import differences_section
-from pipeline.report.drawing import as_svg, save_png
+from pipeline.report.drawing import save_png
+from pipeline.report.filters import filter_panel
 from pipeline.report.fragments import figure
 from pipeline.report.gains import find_gains, gains_csv
+from pipeline.report.output import draw_svg, file_svg, page_svg
 from pipeline.report.pairs import find_pairs, pairs_csv
 from pipeline.report.probe_pictures import draw_probes
-from pipeline.report.probes import find_probes, probes_section
+from pipeline.report.probes import find_probes, numbers_of, probes_section
+from pipeline.report.runs import runs_section
 from pipeline.report.sections import conclusions, lead, main_table, title
-from pipeline.report.style import CSS
+from pipeline.report.shell import whole_page
 from pipeline.report.table import csv_table, text_table
 from pipeline.report.task_pictures import draw_tasks
 from pipeline.report.task_shares import shares_csv, tasks_csv, tasks_of
@@ -51,8 +55,9 @@ CAPTIONS = {
 
 
 def build_report(folders: Sequence[Path], out: Path) -> Path:
-    """Write ``index.html``, ``table.csv``, ``pairs.csv``, ``gains.csv``, ``table.txt`` and a PNG of
-    each picture into ``out``, and ``tasks.csv`` and ``task_shares.csv`` if there are task rows.
+    """Write ``index.html``, ``table.csv``, ``pairs.csv``, ``gains.csv``, ``table.txt``, a PNG and
+    an SVG of each picture, and, if there are task rows, ``tasks.csv`` and ``task_shares.csv`` into
+    ``out``.
 
     Returns the path of the page. Raises DataError if the runs cannot be compared, StorageError if
     ``out`` cannot be written. The page itself comes last, whole.
@@ -63,8 +68,10 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     values = read_values(study)
     pairs, gains = find_pairs(study, values), find_gains(study, values)
     comparison = [differences_section(study, pairs), context_section(study, gains)]
-    pictures = {stem: as_svg(figure, stem) for stem, figure in figures.items()}
-    html = render(study, pictures, comparison, probes_section(study, probes, pictures))
+    drawn = {stem: draw_svg(figure, stem) for stem, figure in figures.items()}
+    pictures = {stem: page_svg(figure, drawn[stem]) for stem, figure in figures.items()}
+    panel = filter_panel(study, numbers_of(study, probes))
+    html = render(study, pictures, panel, comparison, probes_section(study, probes, pictures))
     page = out / "index.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -77,6 +84,7 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
             (out / "task_shares.csv").write_text(shares_csv(study), encoding="utf-8")
         for stem, figure in figures.items():
             save_png(figure, out / f"{stem}.png")
+            (out / f"{stem}.svg").write_text(file_svg(drawn[stem]), encoding="utf-8")
         partial = out / "index.html.partial"
         partial.write_text(html, encoding="utf-8")
         os.replace(partial, page)
@@ -85,19 +93,24 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     return page
 
 
-def render(study: Study, pictures: dict[str, str], comparison: Sequence[str], probed: str) -> str:
+def render(
+    study: Study, pictures: dict[str, str], panel: str, comparison: Sequence[str], probed: str
+) -> str:
     """The whole page; ``pictures`` maps the names that ``curves.draw`` gives to SVG elements,
-    ``comparison`` are the sections that set encodings and lengths against each other, ``probed``
-    the one about the inside of the models.
+    ``panel`` chooses what is shown, ``comparison`` are the sections that set encodings and lengths
+    against each other, ``probed`` the one about the inside of the models.
     """
     heading = escape(title(study))
     parts = [
         f"<h1>{heading}</h1>",
         lead(study),
+        panel,
         main_table(study),
         _figure(pictures, "suffix"),
         conclusions(study),
         *comparison,
+        capability_section(study),
+        runs_section(study),
         _figure(pictures, "per-position"),
         tasks_section(study, pictures),
         probed,
@@ -107,14 +120,7 @@ def render(study: Study, pictures: dict[str, str], comparison: Sequence[str], pr
         protocol(study),
         provenance(study),
     ]
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{heading}</title>\n<style>{CSS}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return whole_page(heading, "\n".join(part for part in parts if part))
 
 
 def _figure(pictures: dict[str, str], stem: str) -> str:

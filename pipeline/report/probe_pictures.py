@@ -7,18 +7,19 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.report.collect import Study
 from pipeline.report.drawing import DASHED, INK, STYLE, legend, look
+from pipeline.report.picture import Part, Picture, Point, mark
 from pipeline.report.probes import Probes, Row, lengths_of, names_of, numbers_of, values
 
 PANELS = 4
 TARGETS = ("position", "log position")
 
 
-def draw_probes(study: Study, probes: Probes) -> dict[str, Figure]:
+def draw_probes(study: Study, probes: Probes) -> dict[str, Picture]:
     """File stem -> figure: ``probe-attention`` and ``probe-decodability``, or nothing."""
     if not probes:
         return {}
@@ -29,7 +30,7 @@ def draw_probes(study: Study, probes: Probes) -> dict[str, Figure]:
         }
 
 
-def attention_figure(study: Study, probes: Probes) -> Figure:
+def attention_figure(study: Study, probes: Probes) -> Picture:
     """One panel per layer: share of attention by distance, every head and their mean."""
     rows = [row for found in probes.values() for row in found if row["probe"] == "attention"]
     layers = sorted({row["layer"] for row in rows})
@@ -37,7 +38,7 @@ def attention_figure(study: Study, probes: Probes) -> Figure:
     columns = min(PANELS, len(layers))
     lines = math.ceil(len(layers) / columns)
     size = (max(6.0, 3.4 * columns), 0.6 + 2.7 * lines)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Picture(figsize=size, layout="constrained")
     first: Axes | None = None
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(lines, columns, number + 1, sharey=first)
@@ -45,7 +46,7 @@ def attention_figure(study: Study, probes: Probes) -> Figure:
         for label, place in numbers_of(study, probes).items():
             if label in probes:
                 name = "" if number else names_of(probes)[label]
-                _attention(axes, probes[label], layer, look(place), name)
+                _attention(axes, probes[label], layer, place, name)
         _distance_axis(axes, edges, study.train_length)
         axes.set_title(f"layer {layer}", fontsize=10.5)
         if number % columns == 0:
@@ -58,7 +59,7 @@ def attention_figure(study: Study, probes: Probes) -> Figure:
     return figure
 
 
-def decodability_figure(study: Study, probes: Probes) -> Figure:
+def decodability_figure(study: Study, probes: Probes) -> Picture:
     """Panels by target, at the train length and at the longest one: R² by layer, with controls."""
     trained = study.train_length
     panels: list[tuple[str, str, bool]] = [
@@ -67,7 +68,7 @@ def decodability_figure(study: Study, probes: Probes) -> Figure:
         for target in TARGETS
         if not longest or any(lengths_of(rows)[-1] > trained for rows in probes.values())
     ]
-    figure = Figure(figsize=(max(7.0, 3.4 * len(panels)), 3.6), layout="constrained")
+    figure = Picture(figsize=(max(7.0, 3.4 * len(panels)), 3.6), layout="constrained")
     first: Axes | None = None
     for number, (target, title, longest) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), number + 1, sharey=first)
@@ -77,7 +78,7 @@ def decodability_figure(study: Study, probes: Probes) -> Figure:
             here = [n for n in lengths_of(rows) if (n > trained if longest else n == trained)]
             for length in here[-1:]:
                 own = [row for row in rows if row["length"] == length]
-                _decodability(axes, own, target, look(place), name)
+                _decodability(figure, axes, own, target, place, label, name)
         axes.set_title(title, fontsize=10.5)
         axes.set_xlabel("layer")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -88,12 +89,10 @@ def decodability_figure(study: Study, probes: Probes) -> Figure:
     return figure
 
 
-def _attention(
-    axes: Axes, rows: Sequence[Row], layer: int, looks: tuple[str, str], name: str
-) -> None:
+def _attention(axes: Axes, rows: Sequence[Row], layer: int, place: int, name: str) -> None:
     """Heads and mean at the longest length, and the mean at the train length if it is shorter."""
-    colour, _ = looks
-    lengths = lengths_of(rows)
+    colour, _ = look(place)
+    lengths, drawn = lengths_of(rows), list[Line2D]()
     for length in lengths:
         heads = values(rows, "attention", "mass", length=length, layer=layer)
         if heads is None:
@@ -102,13 +101,20 @@ def _attention(
         x = np.arange(mass.shape[1])
         longest = length == lengths[-1]
         if longest:
-            axes.plot(x, mass.T, color=colour, linewidth=0.6, alpha=0.35)
+            drawn += axes.plot(x, mass.T, color=colour, linewidth=0.6, alpha=0.35)
         dashes: Any = "-" if longest else DASHED
         label = name if longest else ""
-        axes.plot(
+        drawn += axes.plot(
             x, mass.mean(0), color=colour, label=label, linestyle=dashes,
             linewidth=2.0 if longest else 1.2,
         )  # fmt: skip
+    mark(drawn, _part(rows, place))
+
+
+def _part(rows: Sequence[Row], place: int) -> Part:
+    """What these rows are of: the only seed that was probed, or a mean over seeds."""
+    seeds = {row["seed"] for row in rows}
+    return Part(place, "mean") if len(seeds) > 1 else Part(place, "run", min(seeds))
 
 
 def _distance_axis(axes: Axes, edges: Sequence[int], train_length: int) -> None:
@@ -120,15 +126,20 @@ def _distance_axis(axes: Axes, edges: Sequence[int], train_length: int) -> None:
 
 
 def _decodability(
-    axes: Axes, rows: Sequence[Row], target: str, looks: tuple[str, str], name: str
+    figure: Picture, axes: Axes, rows: Sequence[Row], target: str, place: int, label: str, name: str
 ) -> None:
     """R² of each layer, mean over seeds, and dashed its control; gaps where there is no number."""
-    colour, marker = looks
-    layers = sorted({row["layer"] for row in rows})
+    colour, marker = look(place)
+    layers, part = sorted({row["layer"] for row in rows}), _part(rows, place)
     for key in ("r2", "control_r2"):
         found = [values(rows, "decodability", key, layer=n, target=target) for n in layers]
         y = [math.nan if one is None else float(np.mean(one)) for one in found]
         if key == "r2":
-            axes.plot(layers, y, color=colour, marker=marker, label=name)
+            mark(axes.plot(layers, y, color=colour, marker=marker, label=name), part)
+            figure.points += (
+                Point(axes, layer, value, part, f"{label}, layer {layer}: R² {value:.3f}")
+                for layer, value in zip(layers, y, strict=True)
+                if math.isfinite(value)
+            )
         else:
-            axes.plot(layers, y, color=colour, linestyle=DASHED, linewidth=1.2)
+            mark(axes.plot(layers, y, color=colour, linestyle=DASHED, linewidth=1.2), part)

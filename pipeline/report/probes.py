@@ -12,8 +12,7 @@ from typing import Any
 
 from pipeline.errors import DataError
 from pipeline.report.collect import Study
-from pipeline.report.drawing import look
-from pipeline.report.fragments import figure, heads, table
+from pipeline.report.fragments import figure, heads, table, title_of
 from pipeline.report.reading import read_probes
 
 Row = Mapping[str, Any]
@@ -161,15 +160,16 @@ def probes_section(study: Study, probes: Probes, pictures: Mapping[str, str]) ->
         for number, line in enumerate(lines):
             first = ""
             if number == 0:
-                dot = f'<span class="dot" style="background:{look(places[label])[0]}"></span>'
-                first = f'<th rowspan="{len(lines)}">{dot}{escape(label)}</th>'
+                first = title_of(places[label], label, len(lines))
             cells = "".join(f"<td>{escape(text)}</td>" for text in _cells(line)[1:])
             rows += f"<tr>{first}{cells}</tr>"
         bodies += f'<tbody class="encoding">{rows}</tbody>'
     said = "".join(f"<p>{escape(line)}</p>" for line in _notes(study, probes))
+    means = any(len({row["seed"] for row in rows}) > 1 for rows in probes.values())
+    numbers = table(heads(COLUMNS), bodies, sort="groups", means=means)
     drawn = (figure(pictures[stem], *CAPTIONS[stem]) for stem in CAPTIONS if stem in pictures)
     return (
-        f'<section><h2>Probes</h2>{table(heads(COLUMNS), bodies)}<div class="notes">{said}</div>'
+        f'<section><h2>Probes</h2>{numbers}<div class="notes">{said}</div>'
         f"</section>{''.join(drawn)}"
     )
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -98,6 +99,14 @@ class Run:
     spike_rows: list[dict[str, Any]]
     config_sha256: str
     extension: str = ""
+
+    @cached_property
+    def by_length(self) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        """Rows by protocol and length, in the order written."""
+        found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault((row["protocol"], row["length"]), []).append(row)
+        return found
 
     @property
     def name(self) -> str:

@@ -10,11 +10,13 @@ from pipeline.report.fragments import (
     length_cells,
     length_heads,
     listed,
+    over_seeds,
     spanned,
     table,
     tokens_of,
 )
 from pipeline.report.table import LINES, main_cell, notes
+from pipeline.report.task_shares import at_chance
 
 # Below this many training tokens per parameter a model is plainly undertrained.
 WELL_TRAINED = 20
@@ -72,7 +74,8 @@ def main_table(study: Study) -> str:
         "train length, as at every length from the train length up to it.",
     ]
     said = "".join(f"<p>{escape(line)}</p>" for line in under)
-    return f'<section>{table(head, bodies)}<div class="notes">{said}</div></section>'
+    numbers = table(head, bodies, sort="groups", means=over_seeds(study))
+    return f'<section>{numbers}<div class="notes">{said}</div></section>'
 
 
 def conclusions(study: Study) -> str:
@@ -104,6 +107,11 @@ def _cannot(study: Study) -> list[str]:
             f"How close encodings rank: with {counted(fewest, 'seed')} each, a difference as small "
             "as another seed would make cannot be told from the encoding's doing."
         )
+    elif fewest < 5:
+        found.append(
+            f"Whether small differences between encodings are real: {fewest} seeds are few, and "
+            "intervals over them are wide."
+        )
     if ratio < WELL_TRAINED:
         found.append(
             f"How well-trained models would do: with {ratio:.2g} training tokens per parameter, "
@@ -120,5 +128,23 @@ def _cannot(study: Study) -> list[str]:
             " All encodings read the same ones, so their intervals move together: differences on "
             "them are surer than the intervals suggest."
         )
-    found.append(more)
+    found += [more, *_of_protocol_and_tasks(study)]
+    return found
+
+
+def _of_protocol_and_tasks(study: Study) -> list[str]:
+    """What the protocol leaves out, and which tasks no model has learned."""
+    row = next(row for run in study.runs for row in run.rows if row["protocol"] == "suffix")
+    found = [
+        f"What another protocol would give: the loss is that of the last {row['suffix_tokens']} "
+        f"tokens of each document of the {row['split']} split, where context helps in another way "
+        "than in the middle of a text, and losses of other protocols must not be set beside it."
+    ]
+    idle = at_chance(study)
+    if idle:
+        found.append(
+            f"Anything about encodings from {listed(idle)}: there no run is above guessing at any "
+            "length, by more than chance makes of so many, so nothing was learned that could be "
+            "carried to longer sequences."
+        )
     return found

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.special import bdtrc
+
 from pipeline.evaluate.proportion import wilson
 from pipeline.evaluate.seeds import half_width
 from pipeline.report.collect import Study
@@ -71,7 +73,7 @@ def share(study: Study, label: str, task: str, length: int) -> Share | None:
     """What the seeds of one encoding gave at one length; None if it was not measured."""
     found: dict[int, list[dict[str, Any]]] = {}
     for run in study.encodings[label]:
-        rows = [row for row in task_rows(run, task) if row["length"] == length]
+        rows = [row for row in run.by_length.get(("task", length), []) if row["task"] == task]
         if rows:
             found[run.config["seed"]] = rows
     if not found:
@@ -98,9 +100,28 @@ def guessing(study: Study, task: str, length: int) -> float | None:
     The better one of two guesses: each token of the answer alone, out of all that answers are made
     of; and one of the answers that the prompt shows, where the rows say how many it does.
     """
-    rows = [row for run in study.runs for row in task_rows(run, task) if row["length"] == length]
+    at_length = (row for run in study.runs for row in run.by_length.get(("task", length), []))
+    rows = (row for row in at_length if row["task"] == task)
     known = [guess for row in rows if (guess := _guess(row)) is not None]
     return statistics.fmean(known) if known else None
+
+
+def at_chance(study: Study) -> list[str]:
+    """The tasks at which no run is above guessing at any length: each is tested alone (binomial),
+    and all tests of a task together find one by chance with a probability of at most 0.05."""
+    idle = []
+    for task in tasks_of(study):
+        tests = []
+        for length in task_lengths(study, task):
+            found = [share(study, label, task, length) for label in study.encodings]
+            guess = guessing(study, task, length)
+            for one in found:
+                if one is not None and guess is not None:
+                    right = [round(value * one.examples) for value in one.by_seed.values()]
+                    tests += [float(bdtrc(n - 1, one.examples, guess)) if n else 1.0 for n in right]
+        if min(tests, default=1.0) * len(tests) > 0.05:
+            idle.append(task)
+    return idle
 
 
 def trained_share(runs: Sequence[Run], task: str) -> tuple[float, float] | None:

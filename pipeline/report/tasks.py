@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from html import escape
 
 from pipeline.report.collect import Study
-from pipeline.report.fragments import counted, encoding, figure, items, length_heads, table
+from pipeline.report.fragments import (
+    counted,
+    encoding,
+    figure,
+    items,
+    length_heads,
+    over_seeds,
+    table,
+)
 from pipeline.report.heatmap import cell_examples, heatmap_stem
 from pipeline.report.task_shares import (
     Share,
@@ -66,9 +74,10 @@ def tasks_section(study: Study, pictures: Mapping[str, str]) -> str:
     lengths = sorted({length for task in names for length in task_lengths(study, task)})
     bodies = "".join(_table_body(study, task, lengths) for task in names)
     head = f"<th>exact match</th>{length_heads(study, lengths)}"
+    shares = table(head, bodies, sort="rows", means=over_seeds(study))
     parts = [
         figure(pictures["tasks"], *CURVES),
-        f'<section class="texts">{table(head, bodies)}{items(NOTES)}</section>',
+        f'<section class="texts">{shares}{items(NOTES)}</section>',
     ]
     for task in names:
         if (stem := heatmap_stem(task)) in pictures:
@@ -99,7 +108,8 @@ def _table_body(study: Study, task: str, lengths: list[int]) -> str:
         f"<td><small>guessing {guess:.2f}</small></td>" if stated(guess) else "<td></td>"
         for guess in guesses
     )
-    rows = f"<tr><th>{escape(task)} <small>{training_words(study, task)}</small></th>{said}</tr>"
+    name = f"{escape(task)} <small>{training_words(study, task)}</small>"
+    rows = f"<tr data-fixed><th>{name}</th>{said}</tr>"
     for label in study.encodings:
         cells = "".join(
             _cell(share(study, label, task, length), length == study.train_length)

@@ -50,8 +50,7 @@ def losses(study: Study, label: str, length: int) -> dict[int, float]:
 
 def suffix_row(run: Run, length: int) -> Mapping[str, Any] | None:
     """What the run says of its suffix loss at this length; None if it was not measured."""
-    rows = (row for row in run.rows if row["protocol"] == "suffix" and row["length"] == length)
-    return next(rows, None)
+    return next(iter(run.by_length.get(("suffix", length), [])), None)
 
 
 def read_values(study: Study) -> Values:

@@ -28,7 +28,8 @@ from pipeline.training.strategy import SequenceParallelStrategy
 
 @dataclass
 class Fitted:
-    """What training leaves. `weights` are whole fp32 CPU tensors on rank 0, empty elsewhere."""
+    """What training leaves. `weights` are whole fp32 CPU tensors on rank 0, empty elsewhere;
+    `validation_loss` is None where no short evaluation came with the last step."""
 
     weights: dict[str, Tensor]
     tokens: int
@@ -36,6 +37,7 @@ class Fitted:
     final_loss: float
     parameters: int
     position_parameters: int
+    validation_loss: float | None
 
 
 def quiet_libraries() -> None:
@@ -80,8 +82,7 @@ def fit(
         Preempted: `stop` asked to; on all ranks, with a checkpoint of the last step.
     """
     quiet_libraries()
-    settings = config.trainer
-    module = module or Pretraining(config, build_decoder(config, start))
+    module, settings = module or Pretraining(config, build_decoder(config, start)), config.trainer
     module.decoder.position_ids.read_vocabulary(vocabulary)
     parameters, first = parameter_counts(module.decoder), 0
     recorder = Recorder(settings, write, name)
@@ -103,14 +104,15 @@ def fit(
         _trainer(config, callbacks, first).fit(module, datamodule=data)
     finally:
         watch.stop()
-    assert (last := module.last) is not None
-    return Fitted(module.weights, recorder.tokens, recorder.train_seconds, last.loss, *parameters)
+    assert module.last is not None
+    done = recorder.tokens, recorder.train_seconds, module.last.loss
+    return Fitted(module.weights, *done, *parameters, recorder.validated.get(settings.max_steps))
 
 
 def _trainer(config: Config, callbacks: list[L.Callback], first: int) -> L.Trainer:
     """One that runs the steps from `first` on, and does by itself nothing else."""
     settings = config.trainer
-    return L.Trainer(
+    trainer = L.Trainer(
         accelerator=device_type(config),
         devices=settings.processes,
         num_nodes=settings.nodes,
@@ -127,6 +129,9 @@ def _trainer(config: Config, callbacks: list[L.Callback], first: int) -> L.Train
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    # its SIGTERM handler is a collective, which hangs where another rank is in another one
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer
 
 
 def on_gpu(config: Config) -> bool:

@@ -127,8 +127,8 @@ def _put_stretch(parameter: Any, value: Tensor, moment: str | None) -> None:
 def state_of(
     engine: Any, decoder: nn.Module, progress: Mapping[str, Any], keep: bool
 ) -> TrainingState:
-    """All that training goes on from; `progress` holds step, tokens, seconds and
-    losses. Every rank takes part; only those with `keep` get the tensors."""
+    """All that training goes on from; `progress` holds step, tokens, seconds,
+    losses and validation loss. Every rank takes part; only those with `keep` get the tensors."""
     return TrainingState(
         **progress,
         weights=whole_weights(decoder, keep),

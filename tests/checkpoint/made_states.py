@@ -10,14 +10,20 @@ from pipeline.checkpoint.state import MOMENTS, Keeper, TrainingState
 FACTS = {"config_hash": "c"}
 
 
-def state(step: int) -> TrainingState:
+def state(step: int, validation_loss: float | None = None) -> TrainingState:
     draw = torch.Generator().manual_seed(step)
 
     def named() -> dict[str, torch.Tensor]:
         return {"a": torch.randn(40, 30, generator=draw), "b": torch.randn(7, generator=draw)}
 
     return TrainingState(
-        step, 10 * step, 0.5 * step, named(), {moment: named() for moment in MOMENTS}, [1.0, 0.1]
+        step,
+        10 * step,
+        0.5 * step,
+        named(),
+        {moment: named() for moment in MOMENTS},
+        [1.0, 0.1],
+        validation_loss,
     )
 
 

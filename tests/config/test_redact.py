@@ -11,6 +11,7 @@ import yaml
 
 from pipeline.config import Config, config_hash, load, public, save
 from pipeline.config.groups import GROUPS, configs_folder
+from pipeline.config.redact import saved_hash
 from pipeline.errors import ConfigError, StorageError
 
 CONFIGS = configs_folder()
@@ -27,7 +28,7 @@ def test_every_run_of_every_file_is_read_back_unchanged(file: Path, tmp_path: Pa
         save(config, tmp_path / "config.yaml")
         again = load(tmp_path / "config.yaml", [])
         assert again == [config]
-        assert config_hash(again[0]) == config_hash(config)
+        assert config_hash(again[0]) == config_hash(config) == saved_hash(tmp_path / "config.yaml")
         assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == public(config)
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
@@ -44,7 +45,23 @@ def test_awkward_values_are_read_back_unchanged(tmp_path: Path) -> None:
     config = load(BASE, overrides)[0]
     save(config, tmp_path / "config.yaml")
     assert load(tmp_path / "config.yaml", []) == [config]
+    assert saved_hash(tmp_path / "config.yaml") == config_hash(config)
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == public(config)
+
+
+def test_settings_that_came_later_do_not_change_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    save(Config(), path)
+    text = path.read_text()
+    older = text.replace("  keep: 2\n", "")
+    assert older != text
+    path.write_text(older)
+    then = saved_hash(path)
+    assert load(path, []) == [Config()] and then != config_hash(Config())
+    path.write_text(older.replace("runs: runs", "runs: elsewhere"))
+    assert saved_hash(path) == then
+    path.write_text(older.replace("seed: 0", "seed: 1"))
+    assert saved_hash(path) != then
 
 
 def test_saving_where_nothing_can_be_written_is_a_storage_error(tmp_path: Path) -> None:

@@ -31,6 +31,24 @@ def test_a_setting_without_effect_is_refused(idle: str, used: str, setting: str)
     assert load(BASE, [idle, setting], trains=False)
 
 
+@pytest.mark.parametrize(
+    ("idle", "why"),
+    [
+        ("trainer.save_every=0", "`trainer.save_every` = 0"),
+        ("trainer.evaluate_every=0", "`trainer.evaluate_every` = 0"),
+        ("trainer.evaluate_every=30", "`trainer.evaluate_every` = 30"),
+        ("trainer.max_steps=100", "`trainer.max_steps` = 100"),
+        ("eval_lengths=[64, 256]", "Add 128 to `eval_lengths`"),
+        ("trainer.keep=1", "Keep 2 or more"),
+    ],
+)
+def test_no_best_checkpoint_where_none_can_be_chosen_or_kept(idle: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"`trainer.keep_best` = true is not .*no effect.*{why}"):
+        load(BASE, [idle, "trainer.keep_best=true"])
+    assert load(BASE, [idle]) and load(BASE, ["trainer.keep_best=true"])
+    assert load(BASE, ["trainer.keep_best=true", "trainer.evaluate_every=25", "trainer.keep=5"])
+
+
 def test_one_rank_alone_is_not_watched() -> None:
     one = ["trainer.processes=1", "trainer.sequence_parallel=1"]
     with pytest.raises(ConfigError, match="hang_timeout` = 9.0 .*one rank waits for no other"):

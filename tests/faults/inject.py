@@ -134,6 +134,23 @@ class Poisoned(Pretraining):
         return [tensor.detach().double().clone() for tensor in found]
 
 
+@contextmanager
+def clock(start: float, step: float) -> Iterator[None]:
+    """A clock of the system that shows `start` seconds and, at every look, `step` more."""
+    real, now = (time.time, time.time_ns, time.gmtime), [start]
+
+    def tell() -> float:
+        now[0] += step
+        return now[0]
+
+    time.time, time.time_ns = tell, lambda: int(tell() * 1e9)
+    time.gmtime = lambda seconds=None: real[2](tell() if seconds is None else seconds)
+    try:
+        yield
+    finally:
+        time.time, time.time_ns, time.gmtime = real
+
+
 class FailingFile:
     """A file that takes `limit` bytes and refuses the next, as a disk that is full."""
 

@@ -46,7 +46,7 @@ def finish(config: Config, *, seed: int = 0, lineage: Sequence[Mapping[str, Any]
         tokens=steps * config.trainer.batch_sequences * config.train_length,
         config_hash=config_hash(config),
     )
-    summary = {"tokenizer_sha256": "70" * 32, "lineage": list(lineage)}
+    summary = {"corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32, "lineage": list(lineage)}
     folder.trained.write_text(json.dumps(summary))
     folder.summary.write_text(json.dumps(summary))
     folder.mark_finished()

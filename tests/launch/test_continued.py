@@ -84,7 +84,7 @@ def test_another_model_is_refused_before_anything_is_written(origin: Path) -> No
         ["model.tiled_mlp=true"], ["optimizer.learning_rate=2e-5", "optimizer.warmup_steps=0",
          "optimizer.min_learning_rate=0.0"],
         ["trainer.zero_stage=3", "trainer.processes=2", "trainer.sequence_parallel=2"],
-        ["evaluate.documents=40"], ["wandb.project=other"], ["data.prepared=elsewhere"],
+        ["evaluate.documents=40"], ["wandb.mode=offline"], ["data.prepared=elsewhere"],
         ["encoding_length=32"], ["data.workers=2"],
     ],
     ids=lambda x: x[0],

@@ -47,8 +47,8 @@ FAULTS = (
     Mutation(
         "one checkpoint too many deleted",
         "pipeline/checkpoint/state.py",
-        "for folder in (*every[:place], *every[place + self.keep :]):",
-        "for folder in (*every[:place], *every[place + self.keep - 1 :]):",
+        "kept = usable[: self.keep]",
+        "kept = usable[: self.keep - 1]",
         KEEPING,
     ),
     Mutation(

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from pipeline.record.wandb_mirror import points
+from pipeline.record.wandb_points import points
 from tests.record.fake_wandb import FakeWandb
 from tests.record.mirroring import KEY, POINTS, ROOT, ROWS, SHORT, mirror, sync
 

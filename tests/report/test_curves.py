@@ -10,7 +10,9 @@ from matplotlib.lines import Line2D
 from pipeline.record.metrics import read_rows
 from pipeline.report.collect import Study, collect
 from pipeline.report.curves import draw, suffix_figure, training_figure
-from pipeline.report.drawing import COLOURS, DASHED, INK, as_svg, save_png, short_number
+from pipeline.report.drawing import COLOURS, DASHED, INK, save_png, short_number
+from pipeline.report.output import draw_svg, page_svg
+from pipeline.report.picture import Picture
 from tests.report.synthetic import LENGTHS, loss_at, write_extended, write_rows, write_run
 
 NAMES = ("learned", "rope", "alibi")
@@ -24,6 +26,11 @@ def study(tmp_path: Path) -> Study:
 def line(axes: Axes, label: str) -> Line2D:
     """The line of an encoding that is named in the legend."""
     return next(found for found in axes.lines if found.get_label() == label)
+
+
+def as_svg(figure: Picture, name: str) -> str:
+    """A picture as a page has it."""
+    return page_svg(figure, draw_svg(figure, name))
 
 
 def xs(drawn: Line2D) -> list[float]:

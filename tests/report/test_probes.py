@@ -138,8 +138,8 @@ def test_an_extension_stands_beside_its_encoding_tested_or_not(tmp_path: Path) -
     assert list(probes) == ["rope", "rope + yarn scale=4", "rope + yarn scale=8"]
     html = build_report([run], tmp_path / "out").read_text().partition("<h2>Probes</h2>")[2]
     # an encoding has one colour on the whole page
-    assert f'background:{COLOURS[1]}"></span>rope + yarn scale=4' in html
-    assert f'background:{COLOURS[2]}"></span>rope + yarn scale=8' in html
+    assert 'class="dot c1"></span>rope + yarn scale=4' in html
+    assert 'class="dot c2"></span>rope + yarn scale=8' in html
 
 
 @pytest.mark.parametrize(

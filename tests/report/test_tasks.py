@@ -20,6 +20,7 @@ from pipeline.report.collect import Study, collect
 from pipeline.report.drawing import COLOURS
 from pipeline.report.heatmap import needle_figure
 from pipeline.report.page import build_report
+from pipeline.report.picture import Part
 from pipeline.report.reading import read_run
 from pipeline.report.sections import main_table
 from pipeline.report.table import csv_table, text_table
@@ -176,7 +177,7 @@ def test_a_heatmap_has_each_number_at_its_length_and_depth(tmp_path: Path) -> No
 
 def test_numbers_are_read_on_dark_and_on_light() -> None:
     rows = [task_row("passkey", n, 0.5, correct) for n, correct in ((64, 0), (128, 20))]
-    light, dark, _ = needle_figure({"rope": rows}, 128).axes[0].texts
+    light, dark, _ = needle_figure({"rope": rows}, 128, {"rope": Part(0, "run")}).axes[0].texts
     assert (light.get_color(), dark.get_color()) == ("#111111", "#ffffff")
 
 

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tests.architecture.tree import ROOT
 
 ALLOCATION = ["trainer.nodes=2", "trainer.processes=4", "trainer.threads=8"]
 SMOKE = "build/smoke-1234567"
+SRUN = ["--kill-on-bad-exit=1", "python"]
 
 
 class Job:
@@ -23,13 +26,16 @@ class Job:
         (folder / "venv" / "bin" / "activate").touch()
         programs.mkdir()
         self.seen.mkdir()
-        answers = {
+        self.answers = {
             "scontrol": "echo node7; echo node8",
-            "srun": f"env > {self.seen}/env; exit ${{SRUN_CODE:-0}}",
+            "srun": f"env > {self.seen}/env\n"
+            '[ -z "${TOLD:-}" ] || echo "$TOLD" > "$FARSIGHT_MARKER"\n'
+            "exit ${SRUN_CODE:-0}",
             "python": "",
+            "sleep": "",
         }
-        for name, answer in answers.items():
-            record = f"printf '%s\\n' \"$@\" > {self.seen}/{name}"
+        for name, answer in self.answers.items():
+            record = f"printf '%s\\n' \"$@\" | tee -a {self.seen}/{name}s > {self.seen}/{name}"
             (programs / name).write_text(f"#!/bin/bash\n{record}\n{answer}\n")
             (programs / name).chmod(0o755)
         self.env = {
@@ -48,7 +54,12 @@ class Job:
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60)
 
     def arguments(self, program: str) -> list[str]:
+        """Those of its last call."""
         return (self.seen / program).read_text().splitlines()
+
+    def every(self, program: str) -> list[str]:
+        """Those of all its calls."""
+        return (self.seen / f"{program}s").read_text().splitlines()
 
     def rank_env(self) -> dict[str, str]:
         lines = (self.seen / "env").read_text().splitlines()
@@ -66,17 +77,17 @@ def job(tmp_path: Path) -> Job:
         (
             "train.sbatch",
             ["configs/long.yaml", "position=alibi"],
-            ["train.py", "configs/long.yaml", "position=alibi", *ALLOCATION],
+            ["configs/long.yaml", "position=alibi", *ALLOCATION],
         ),
         (
             "sweep.sbatch",
             ["configs/compare.yaml", "seed=1"],
-            ["train.py", "configs/compare.yaml", "seed=1", *ALLOCATION, "--task", "3"],
+            ["configs/compare.yaml", "seed=1", *ALLOCATION, "--task", "3"],
         ),
         (
             "smoke.sbatch",
             [],
-            ["train.py", "configs/smoke.yaml", f"runs={SMOKE}", *ALLOCATION, "--task", "0"],
+            ["configs/smoke.yaml", f"runs={SMOKE}", *ALLOCATION, "--task", "0"],
         ),
     ],
 )
@@ -84,16 +95,33 @@ def test_each_rank_runs(job: Job, script: str, arguments: list[str], python: lis
     job.env["SLURM_ARRAY_TASK_ID"] = "3"
     done = job.run(script, *arguments)
     assert done.returncode == 0, done.stderr
-    assert job.arguments("srun") == ["--kill-on-bad-exit=1", "python", *python]
+    assert job.arguments("srun") == [*SRUN, str(ROOT / "train.py"), *python]
 
 
-def test_evaluate_starts_its_own_ranks_on_one_node(job: Job) -> None:
-    job.env["SLURM_JOB_NUM_NODES"] = "1"
+def test_evaluate_runs_on_every_rank(job: Job) -> None:
     done = job.run("evaluate.sbatch", "runs/x/rope-L128-s0", "evaluate.documents=8")
     assert done.returncode == 0, done.stderr
-    expected = ["-m", "pipeline", "evaluate", "runs/x/rope-L128-s0", "evaluate.documents=8"]
-    assert job.arguments("python") == [*expected, "trainer.processes=4", "trainer.threads=8"]
-    assert not (job.seen / "srun").exists()
+    command = ["-m", "pipeline", "evaluate", "runs/x/rope-L128-s0", "evaluate.documents=8"]
+    assert job.arguments("srun") == [*SRUN, *command, *ALLOCATION]
+
+
+def test_a_task_of_a_list_is_the_run_folder_in_its_line(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("runs/x/a b-L128-s0\nruns/x/alibi-L128-s0\n")
+    for task, name in enumerate(("runs/x/a b-L128-s0", "runs/x/alibi-L128-s0")):
+        job.env["SLURM_ARRAY_TASK_ID"] = str(task)
+        assert job.run("sweep.sbatch", str(tmp_path / "list.txt")).returncode == 0
+        assert job.arguments("srun") == [*SRUN, str(ROOT / "train.py"), name, *ALLOCATION]
+    job.env["SLURM_ARRAY_TASK_ID"] = "2"
+    done = job.run("sweep.sbatch", str(tmp_path / "list.txt"))
+    assert done.returncode == 2 and "names 2 run folders" in done.stderr
+
+
+def test_a_job_that_was_submitted_runs_the_copy_of_the_code(job: Job, tmp_path: Path) -> None:
+    copy = tmp_path / "a copy"
+    shutil.copytree(ROOT / "slurm", copy / "slurm")
+    job.env.update(FARSIGHT_CODE=str(copy), SLURM_SUBMIT_DIR=str(tmp_path))
+    assert job.run("train.sbatch", "runs/x/rope-L128-s0").returncode == 0
+    assert job.arguments("srun")[len(SRUN)] == str(copy / "train.py")
 
 
 def test_the_command_line_takes_what_the_scripts_hand_over(
@@ -146,7 +174,7 @@ def test_the_job_fails_with_its_ranks(job: Job) -> None:
     [
         ("train.sbatch", [], {}, "which configuration?"),
         ("evaluate.sbatch", [], {}, "which run folder?"),
-        ("evaluate.sbatch", ["runs/x"], {}, "on one node"),
+        ("train.sbatch", ["c.yaml"], {"SLURM_JOB_ID": "12;rm"}, "no job of SLURM"),
         ("sweep.sbatch", ["configs/demo.yaml"], {}, "--array=0-N"),
         ("train.sbatch", ["c.yaml"], {"SLURM_NTASKS_PER_NODE": ""}, "--ntasks-per-node=N"),
         ("train.sbatch", ["c.yaml"], {"FARSIGHT_VENV": "/nowhere"}, "make install"),
@@ -162,3 +190,108 @@ def test_refused_before_any_rank_starts(
     assert done.returncode != 0
     assert message in done.stderr
     assert not {"srun", "python"} & {path.name for path in job.seen.iterdir()}
+
+
+@pytest.fixture
+def asked(job: Job, tmp_path: Path) -> Job:
+    """A job, in a folder of its own, whose ranks were asked to stop after step 7."""
+    job.env.update(
+        FARSIGHT_CODE=str(ROOT), SLURM_SUBMIT_DIR=str(tmp_path), TOLD="85 step 7", SRUN_CODE="143"
+    )
+    return job
+
+
+@pytest.mark.parametrize(
+    ("array", "number"),
+    [({}, "1234567"), ({"SLURM_ARRAY_JOB_ID": "99", "SLURM_ARRAY_TASK_ID": "3"}, "99_3")],
+)
+def test_a_job_that_was_asked_to_stop_is_requeued(
+    asked: Job, array: dict[str, str], number: str
+) -> None:
+    """By its number in the array: the bare one of the last task is that of the whole array."""
+    asked.env.update(array)
+    done = asked.run("train.sbatch", "c.yaml")
+    assert done.returncode == 85
+    assert asked.every("scontrol") == ["show", "hostnames", "node[7-8]", "requeue", number]
+
+
+def requeues(job: Job, progress: list[str], **env: str) -> int:
+    """How often scontrol was asked to requeue a job whose starts came so far."""
+    job.env.update(env)
+    for restart, how_far in enumerate(progress):
+        job.env.update(SLURM_RESTART_COUNT=str(restart), TOLD=f"85 {how_far}")
+        before = job.every("scontrol").count("requeue") if restart else 0
+        assert job.run("train.sbatch", "c.yaml").returncode == 85
+        if job.every("scontrol").count("requeue") == before:
+            return before
+    return job.every("scontrol").count("requeue")
+
+
+def test_a_job_is_requeued_twenty_times(asked: Job) -> None:
+    assert requeues(asked, [f"step {n}" for n in range(23)]) == 20
+
+
+def test_the_most_requeues_can_be_set(asked: Job) -> None:
+    assert requeues(asked, ["step 1", "step 2", "step 3", "x"], FARSIGHT_MAX_REQUEUES="2") == 2
+
+
+def test_two_starts_in_vain_are_the_last(asked: Job) -> None:
+    assert requeues(asked, ["step 3", "step 9", "step 9", "step 9", "step 9"]) == 3
+    # a job of the same number, started anew, has a history of its own
+    assert requeues(asked, ["step 9"]) == 4
+
+
+@pytest.mark.parametrize("told", ["1", "2", "3", "4", "74"])
+def test_what_failed_is_not_requeued_and_says_its_code(asked: Job, told: str) -> None:
+    asked.env["TOLD"] = told
+    assert asked.run("train.sbatch", "c.yaml").returncode == int(told)
+    assert "requeue" not in asked.every("scontrol")
+
+
+def test_ranks_that_said_nothing_are_not_requeued(asked: Job) -> None:
+    asked.env["TOLD"] = ""
+    assert asked.run("train.sbatch", "c.yaml").returncode == 143
+    assert "requeue" not in asked.every("scontrol")
+
+
+def test_a_job_that_cannot_be_requeued_says_so(asked: Job) -> None:
+    scontrol = Path(asked.env["PATH"].split(":")[0]) / "scontrol"
+    scontrol.write_text('#!/bin/bash\n[ "$1" = show ] && echo node7\n')
+    done = asked.run("train.sbatch", "c.yaml")
+    assert done.returncode == 85
+    assert "submit it again to go on after step 7" in done.stderr
+
+
+def test_no_host_is_a_clear_message(job: Job) -> None:
+    (Path(job.env["PATH"].split(":")[0]) / "scontrol").write_text("#!/bin/bash\nexit 1\n")
+    done = job.run("train.sbatch", "c.yaml")
+    assert done.returncode == 2 and "names no host for SLURM_JOB_NODELIST=node[7-8]" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="SLURM is not installed")
+def test_hosts_of_any_names(job: Job, tmp_path: Path) -> None:
+    """As SLURM itself spells them out; it needs a configuration, but no cluster, for that."""
+    (Path(job.env["PATH"].split(":")[0]) / "scontrol").unlink()
+    (tmp_path / "slurm.conf").write_text("ClusterName=none\nSlurmctldHost=none\n")
+    job.env.update(SLURM_JOB_NODELIST="n[03,07-09],m1", SLURM_CONF=str(tmp_path / "slurm.conf"))
+    done = job.run("train.sbatch", "c.yaml")
+    assert done.returncode == 0, done.stderr
+    assert job.rank_env()["MASTER_ADDR"] == "n03"
+
+
+def test_a_port_that_somebody_listens_at_is_left_alone(job: Job) -> None:
+    job.env["SLURM_JOB_ID"] = "29998"
+    with socket.socket() as one, socket.socket() as other:
+        for place, taken in ((29998, one), (29999, other)):
+            taken.bind(("127.0.0.1", place))
+            taken.listen()
+        job.run("train.sbatch", "c.yaml")
+    assert job.rank_env()["MASTER_PORT"] == "20000"
+
+
+def test_ranks_write_to_w_and_b_offline_unless_the_site_says_otherwise(job: Job) -> None:
+    job.run("train.sbatch", "c.yaml")
+    assert job.rank_env()["WANDB_MODE"] == "offline"
+    job.env["WANDB_MODE"] = "online"
+    job.run("train.sbatch", "c.yaml")
+    assert job.rank_env()["WANDB_MODE"] == "online"

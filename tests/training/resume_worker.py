@@ -202,6 +202,17 @@ def moved(out: Path) -> dict[str, Any]:
     return results
 
 
+def four(out: Path) -> dict[str, Any]:
+    """Four ranks that go on, shared in every way, from what one rank began; and that begin."""
+    state = read(out / "alone", MIDDLE)
+    results = {
+        f"1 -> 4, sp{parts}": run(Case("", "t5", (), parts).config, None, state)
+        for parts in (1, 2, 4)
+    }
+    results["began"] = run(Case("", "t5", (), 2).config, keeper_of(out / "four"))
+    return results
+
+
 def main() -> None:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
@@ -211,9 +222,16 @@ def main() -> None:
     results: dict[str, Any] = {}
     if job == "begin":
         results["alone"] = run(Case("", "t5", ()).config, keeper_of(out / "alone"))
+        folders = (out / "alone" / "checkpoints").glob("step-*")
+        manifests = [load_manifest(folder) for folder in folders]
+        results["judged"] = {one["step"]: one["validation_loss"] for one in manifests}
     elif job == "alone":
         for name in ("moved-0", "moved-1"):
             results[name] = run(Case("", "t5", ()).config, None, read(out / name, MIDDLE))
+    elif job == "four":
+        results = four(out)
+    elif job == "after four":
+        results["resumed"] = run(Case("", "t5", ()).config, None, read(out / "four", MIDDLE))
     elif job == "moved":
         results = moved(out)
     else:

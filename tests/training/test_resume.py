@@ -1,5 +1,6 @@
 """Training that is broken off and goes on is bit for bit the training that was not."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pipeline.parallel.mesh import Mesh
 from pipeline.positions.registry import names
 from pipeline.training.module import build_decoder
 from tests.distributed.ranks import run_ranks
-from tests.distributed.toy import ToySequences
+from tests.distributed.toy import LENGTH, ToySequences
 from tests.training.resume_worker import BOUNDARY, MIDDLE, STEPS, WORLDS, Case, exact_cases
 
 pytestmark = pytest.mark.distributed
@@ -109,6 +110,62 @@ def test_another_world_goes_on_with_the_same_losses(moved: dict[str, Any]) -> No
         near(moved["begin"]["alone"], moved["moved"][f"1 -> sp{parallel}"]["resumed"])
     near(moved["moved"]["sp2 -> dp2"]["began"], moved["alone"]["moved-0"])
     near(moved["moved"]["dp2 -> sp2"]["began"], moved["alone"]["moved-1"])
+
+
+@pytest.mark.skipif(WANTED not in "moved", reason="not wanted")
+def test_a_checkpoint_has_the_validation_loss_of_its_own_step(moved: dict[str, Any]) -> None:
+    """That at the train length; none where no short evaluation came with it."""
+    rows = [row for row in moved["begin"]["alone"]["rows"] if row["kind"] == "evaluation"]
+    losses = {row["step"]: row["loss"] for row in rows if row["length"] == LENGTH}
+    assert losses.keys() == {2, 4, 6, STEPS} and len(set(losses.values())) == 4
+    expected = {step: losses.get(step) for step in range(1, STEPS)}
+    assert moved["begin"]["judged"] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(WANTED not in "moved", reason="not wanted")
+def test_four_ranks_go_on_from_one_and_one_or_two_from_four(tmp_path: Path) -> None:
+    found: dict[str, Any] = {}
+    for world, job in ((1, "begin"), (4, "four"), (1, "after four"), (2, "after four")):
+        run_ranks(world, "tests.training.resume_worker", job, str(tmp_path), "")
+        found[f"{job} {world}"] = torch.load(tmp_path / f"{job}.pt", weights_only=True)
+    for parts in (1, 2, 4):
+        near(found["begin 1"]["alone"], found["four 4"][f"1 -> 4, sp{parts}"])
+    for world in (1, 2):
+        near(found["four 4"]["began"], found[f"after four {world}"]["resumed"])
+
+
+def global_batches(world: int, sequence_parallel: int, accumulate: int, first: int) -> list[str]:
+    """sha256 of tokens, labels and ids of all ranks together, for each step from `first` on."""
+    case = Case("", "rope", (), sequence_parallel=1, accumulate=accumulate, ids="randomized")
+    config = case.config
+    scheme = build_decoder(config).position_ids
+    meshes = [Mesh(world, rank, sequence_parallel) for rank in range(world)]
+    ranks = [MicroBatches(ToySequences(), config, mesh, scheme, 0, first) for mesh in meshes]
+    found = []
+    for step in range(STEPS - first):
+        rows = []
+        for micro in range(accumulate):
+            items = [rank[step * accumulate + micro] for rank in ranks]
+            for group in range(0, world, sequence_parallel):
+                own = items[group : group + sequence_parallel]
+                parts = [torch.cat([item[key] for item in own], 1) for key in ("tokens", "labels")]
+                rows.append(torch.cat([*parts, own[0]["ids"]], 1))
+        found.append(hashlib.sha256(torch.cat(rows).numpy().tobytes()).hexdigest())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("world", "sequence_parallel", "accumulate"),
+    [(1, 1, 1), (1, 1, 4), (2, 1, 2), (2, 2, 1), (4, 1, 1), (4, 2, 2), (4, 4, 1)],
+)
+def test_every_world_goes_on_with_the_same_global_batches(
+    world: int, sequence_parallel: int, accumulate: int
+) -> None:
+    whole = global_batches(1, 1, 1, 0)
+    assert len(set(whole)) == STEPS
+    for first in (1, BOUNDARY, STEPS - 1):
+        assert global_batches(world, sequence_parallel, accumulate, first) == whole[first:]
 
 
 @pytest.mark.parametrize("first", [0, 1, 2, 5, 7])

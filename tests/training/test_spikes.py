@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.checkpoint.folder import verify
 from pipeline.checkpoint.state import MOMENTS, Keeper, TrainingState, load_state
-from pipeline.record.wandb_mirror import points
+from pipeline.record.wandb_points import points
 from pipeline.training.callbacks.recorder import Recorder
 from pipeline.training.spikes import LEAST, WINDOW, SpikeDetector
 from tests.distributed.toy import toy_config

@@ -70,6 +70,7 @@ class Checkpoints(L.Callback):
             "tokens": self.recorder.tokens,
             "seconds": self.recorder.seconds,
             "losses": self.recorder.spikes.losses,
+            "validation_loss": self.recorder.validated.get(self._saved),
         }
         began = time.monotonic()
         state = state_of(module.engine, module.decoder, progress, keep=writes)

@@ -15,7 +15,10 @@ Write = Callable[[dict[str, Any]], None]
 
 
 class Recorder(L.Callback):
-    """Counts tokens and seconds of training alone; rank 0 also writes and shows them."""
+    """Counts tokens and seconds of training alone; rank 0 also writes and shows them.
+
+    `validated` is the loss of the last short evaluation at the train length, by its step.
+    """
 
     def __init__(self, trainer: TrainerConfig, write: Write, name: str) -> None:
         self.settings, self.write, self.name = trainer, write, name
@@ -23,6 +26,7 @@ class Recorder(L.Callback):
         self._mark, self._mark_tokens = 0.0, 0
         self._before, self._done = 0.0, 0
         self.spikes = SpikeDetector()
+        self.validated: dict[int, float] = {}
 
     def go_on(self, step: int, tokens: int, seconds: float, losses: Sequence[float]) -> None:
         """Count on from what earlier processes of this training have counted."""

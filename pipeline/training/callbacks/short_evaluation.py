@@ -44,6 +44,8 @@ class ShortEvaluation(L.Callback):
         )
         for step in suffix_plan(config, self.documents):
             row, _ = step.measure(config, scorer)
+            if step.length == config.train_length and row["defined"]:
+                self.recorder.validated = {done: row["loss"]}
             if trainer.is_global_zero:
                 where = {
                     "kind": "evaluation",

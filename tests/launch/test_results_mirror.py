@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.evaluate.tasks import depth_means
-from pipeline.launch.task_mirror import mirror_tasks
+from pipeline.launch.results_mirror import COLUMNS, mirror_results, mirror_tasks
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import read_rows
 from tests.report.synthetic import write_run

@@ -1,0 +1,54 @@
+"""Commands for clusters: `submit`, `status` and `sync`."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Add them to the command line."""
+    submit = commands.add_parser("submit", help="check and keep runs, and hand them to SLURM")
+    submit.add_argument("config", type=Path, help="a YAML file, or a run folder")
+    submit.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, last wins")
+    submit.add_argument("--array", action="store_true", help="all runs of a sweep, one task each")
+    submit.add_argument("--at-once", type=int, metavar="N", help="of an array, N tasks at a time")
+    submit.add_argument(
+        "--sbatch", default="", metavar="OPTIONS", help="more for sbatch, such as '--time=2:00:00'"
+    )
+    submit.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+    submit.set_defaults(command=_submit)
+    status = commands.add_parser("status", help="state, step, loss and job of every run")
+    status.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
+    status.set_defaults(command=_status)
+    sync = commands.add_parser("sync", help="send to W&B what was written offline")
+    sync.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
+    sync.set_defaults(command=_sync)
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.submit import submit
+
+    submit(
+        arguments.config,
+        arguments.overrides,
+        array=arguments.array,
+        at_once=arguments.at_once,
+        options=shlex.split(arguments.sbatch),
+        dry=arguments.dry_run,
+    )
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.status import status
+
+    print(status(arguments.folders))
+    return 0
+
+
+def _sync(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.sync import sync
+
+    sync(arguments.folders)
+    return 0

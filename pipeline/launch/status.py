@@ -1,0 +1,139 @@
+"""How the runs of a study stand: from their folders, and from SLURM's queue where there is one."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config.compose import load
+from pipeline.errors import StorageError
+from pipeline.launch.tables import find_runs
+from pipeline.record import lock
+from pipeline.record.folder import RunFolder
+from pipeline.record.metrics import read_rows
+
+_COLUMNS = ("run", "state", "step", "loss", "restarts", "left", "job", "limit", "why")
+_FIELDS = "%i|%A|%T|%L|%r"
+WAITING, RUNNING = "PENDING", "RUNNING"
+_ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, or one task of an array, as SLURM sees it; `left` is the time until its limit."""
+
+    number: str
+    state: str
+    left: str
+    reason: str
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, ends, or will run."""
+        return self.state in (WAITING, RUNNING, "COMPLETING", "CONFIGURING", "SUSPENDED")
+
+
+def queue() -> dict[str, Job]:
+    """The user's jobs, those that ended lately included, by either of their numbers; none without
+    SLURM, or, which is said, where it does not answer."""
+    if shutil.which("squeue") is None:
+        return {}
+    command = ["squeue", "--noheader", "--array", "--states=all", "--me", f"--format={_FIELDS}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        print(f"note: nothing is known of jobs: {''.join(said)}", file=sys.stderr, flush=True)
+        return {}
+    found: dict[str, Job] = {}
+    for line in done.stdout.splitlines():
+        number, single, state, left, reason = line.strip().split("|", 4)
+        found[number] = found[single] = Job(number, state, left, reason)
+    return found
+
+
+def submitted(folder: RunFolder) -> str | None:
+    """The number of the job that this run was submitted as last."""
+    if not folder.submitted.is_file():
+        return None
+    rows = read_rows(folder.submitted)
+    return str(rows[-1]["job"]) if rows else None
+
+
+def status(folders: Sequence[Path]) -> str:
+    """A table, one line a run.
+
+    Raises:
+        ConfigError: one of `folders` holds no run.
+        DataError: a file of a run is damaged.
+    """
+    jobs = queue()
+    lines = [_COLUMNS, *(_line(RunFolder(path), jobs) for path in find_runs(folders))]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
+    rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
+    train = [row for row in rows if row["kind"] == "train"]
+    step, loss, left = "0", "-", "-"
+    steps = load(folder.config, [])[0].trainer.max_steps
+    if train:
+        last = train[-1]
+        step, loss = str(last["step"]), f"{last['loss']:.3f}"
+        if not folder.trained.is_file():
+            left = _clock((steps - last["step"]) * last["seconds"] / last["step"])
+    holder = _holder(folder)
+    job = jobs.get(submitted(folder) or "") or jobs.get(str((holder or {}).get("job")))
+    restarts = len(read_rows(folder.restarts)) if folder.restarts.is_file() else 0
+    active = job is not None and job.active
+    return (
+        f"{folder.path.parent.name}/{folder.path.name}",
+        _state(folder, job, bool(holder), bool(rows)),
+        f"{step}/{steps}",
+        loss,
+        str(restarts),
+        left,
+        job.number if job is not None else "-",
+        job.left if job is not None and active else "-",
+        job.reason if job is not None and job.reason != "None" else "-",
+    )
+
+
+def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool) -> str:
+    if folder.finished:
+        return "done"
+    if job is not None and job.state == WAITING:
+        return "waiting"
+    if job is not None and not job.active and job.state not in _ENDED:
+        return job.state.lower().replace("_", " ")
+    if held if job is None else job.active:
+        if folder.trained.is_file():
+            return "evaluating"
+        return "training" if begun else "starting"
+    return "stopped" if begun else "not begun"
+
+
+def _holder(folder: RunFolder) -> dict[str, object] | None:
+    """Who writes the run now, if anybody may."""
+    path = folder.path / "lock"
+    try:
+        lock.refuse_writer(path)
+    except StorageError:
+        try:
+            holder: dict[str, object] = json.loads(path.read_text())
+            return holder
+        except (OSError, ValueError):
+            return None
+    return None
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

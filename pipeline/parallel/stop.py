@@ -1,0 +1,56 @@
+"""A request to stop: signals that only set a flag, and all ranks agreeing on it.
+
+SLURM sends SIGUSR1 before the time limit and SIGTERM when it takes the nodes away, at any instant
+and to some ranks earlier than to others. What is done about it must not be done in a handler, which
+may run inside a collective, and must be done by all ranks at the same place
+(Lightning-AI/pytorch-lightning 21406).
+"""
+
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+
+
+class StopRequest:
+    """The signals that this process got since `listen`; its children do not count."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._process = os.getpid()
+        self._group: Any = None
+
+    def listen(self) -> None:
+        """Take the signals, also from whoever has taken them since."""
+        for number in SIGNALS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        # a loader process that was just forked is here as well
+        if os.getpid() == self._process:
+            self.signal = number
+
+    def agreed(self) -> int:
+        """The signal that any rank has got, 0 = none, on all of them; every rank must call it.
+
+        Over a group of its own on CPUs, so that no GPU is waited for.
+        """
+        # imported late, so that a rank can listen long before this is loaded
+        import torch
+        import torch.distributed as dist
+
+        told = torch.tensor([self.signal])
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            if self._group is None:
+                self._group = dist.new_group(backend="gloo")
+            dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
+        return int(told)
+
+
+def ignore_stops(worker: int) -> None:
+    """For loader processes, which get every signal that their rank gets: outlive it, since the
+    rank needs them to come to the end of its step. They end with their rank."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,75 @@
+"""Faults of what survives kills, clocks, failures of rank 0 and labels that lie unevenly."""
+
+from tests.mutations.mutation import Mutation
+
+BEST = "tests/checkpoint/test_best.py"
+CLOCKS = "tests/faults/test_clocks.py"
+UNEVEN = "tests/faults/test_uneven.py"
+AGREE = "tests/parallel/test_agree.py"
+UNUSED = "tests/config/test_unused.py"
+
+FAULTS = (
+    Mutation(
+        "the best checkpoint deleted when it is old",
+        "pipeline/checkpoint/state.py",
+        "            kept[-1] = best\n",
+        "            pass\n",
+        BEST,
+    ),
+    Mutation(
+        "the worst checkpoint kept as the best",
+        "pipeline/checkpoint/state.py",
+        "    return min(measured,",
+        "    return max(measured,",
+        BEST,
+    ),
+    Mutation(
+        "the best promised where only the newest is kept",
+        "pipeline/config/unused.py",
+        "            trainer.keep > 1,",
+        "            trainer.keep > 0,",
+        UNUSED,
+    ),
+    Mutation(
+        "the newest checkpoint is the one of the latest file time",
+        "pipeline/checkpoint/folder.py",
+        'sorted(named, key=lambda p: int(p.name.removeprefix("step-")), reverse=True)',
+        "sorted(named, key=lambda p: p.stat().st_mtime, reverse=True)",
+        CLOCKS,
+    ),
+    Mutation(
+        "every rank finds a checkpoint by itself",
+        "pipeline/launch/resuming.py",
+        "    found = told_by_first(lambda: _find(folder, facts))",
+        "    found = _find(folder, facts)",
+        CLOCKS,
+    ),
+    Mutation(
+        "labels weigh by their micro-batch and rank",
+        "pipeline/training/module.py",
+        '        return nats / max(batch["step_tokens"], 1) * scale',
+        "        return nats / max(int((labels != IGNORED).sum()), 1) * scale",
+        UNEVEN,
+    ),
+    Mutation(
+        "a step without labels divided by zero",
+        "pipeline/training/module.py",
+        'max(batch["step_tokens"], 1)',
+        'batch["step_tokens"]',
+        UNEVEN,
+    ),
+    Mutation(
+        "an error told to others made again from its words",
+        "pipeline/parallel/agree.py",
+        "self.kind.__new__(self.kind, *self.words)",
+        "self.kind(*self.words)",
+        AGREE,
+    ),
+    Mutation(
+        "an error told to others without its exit code",
+        "pipeline/parallel/agree.py",
+        "        made.__dict__.update(self.more)\n",
+        "",
+        AGREE,
+    ),
+)

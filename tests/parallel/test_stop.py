@@ -1,0 +1,65 @@
+"""Signals set a flag and do nothing else, in the process that listens and in no other."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.parallel.stop import SIGNALS, StopRequest, ignore_stops
+from tests.distributed.ranks import ROOT
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_sets_the_flag_and_nothing_else(number: int) -> None:
+    stop = StopRequest()
+    stop.listen()
+    assert stop.agreed() == 0
+    os.kill(os.getpid(), number)
+    assert stop.agreed() == stop.signal == number
+
+
+def test_what_took_the_signals_since_gives_them_back() -> None:
+    stop = StopRequest()
+    stop.listen()
+    signal.signal(signal.SIGTERM, lambda *_: pytest.fail("another handler"))
+    stop.listen()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.signal == signal.SIGTERM
+
+
+def in_child(work: str) -> int:
+    """The exit code of a forked child of a process that listens, after it got both signals."""
+    program = f"""
+import os, signal, sys
+from pipeline.parallel.stop import StopRequest, ignore_stops
+stop = StopRequest()
+stop.listen()
+if (child := os.fork()) == 0:
+    {work}
+    os.kill(os.getpid(), signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(40 + stop.signal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode
+
+
+def test_a_child_that_was_just_forked_outlives_the_signals_without_a_flag() -> None:
+    assert in_child("pass") == 40
+
+
+def test_a_loader_process_ignores_the_signals() -> None:
+    assert in_child("ignore_stops(0)") == 40
+    ignore_stops(0)
+    assert all(signal.getsignal(number) is signal.SIG_IGN for number in SIGNALS)

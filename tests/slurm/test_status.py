@@ -1,0 +1,88 @@
+"""How `status` reads run folders and the queue."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.compose import load
+from pipeline.launch import status
+from pipeline.launch.status import Job
+from pipeline.record.folder import RunFolder
+
+SMOKE = Path(__file__).parents[2] / "configs" / "smoke.yaml"
+
+
+def made(runs: Path, position: str) -> RunFolder:
+    (config,) = load(SMOKE, [f"runs={runs}", "sweep={}", f"position={position}"])
+    folder = RunFolder.create(config, name=f"{position}-L128-s0")
+    folder.release()
+    return folder
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def trained_to(folder: RunFolder, step: int) -> None:
+    row = {"kind": "train", "step": step, "loss": 2.5, "seconds": 60.0 * step}
+    lines(folder.metrics, {**row, "step": 1}, row, {"kind": "spike", "step": step})
+
+
+def table(runs: Path, jobs: dict[str, Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The line of every run, by its name, with single blanks."""
+    monkeypatch.setattr(status, "queue", lambda: jobs)
+    _, *found = status.status([runs]).splitlines()
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in found}
+
+
+def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = {
+        "7_0": Job("7_0", "RUNNING", "1:00:00", "None"),
+        "7_1": Job("7_1", "PENDING", "2:00:00", "Resources"),
+        "7_2": Job("7_2", "FAILED", "0:00", "NonZeroExitCode"),
+        "7_3": Job("7_3", "RUNNING", "9:00", "None"),
+        "7_4": Job("7_4", "COMPLETED", "0:00", "None"),
+    }
+    names = ("rope", "alibi", "t5", "none", "learned", "shaw", "xpos")
+    folders = {name: made(tmp_path, name) for name in names}
+    for number, name in enumerate(names[:5]):
+        lines(folders[name].submitted, {"job": "6"}, {"job": f"7_{number}"})
+    trained_to(folders["rope"], 15)
+    lines(folders["rope"].restarts, {"step": 4}, {"step": 9})
+    trained_to(folders["none"], 20)
+    folders["none"].trained.write_text("{}")
+    folders["learned"].mark_finished()
+    trained_to(folders["shaw"], 5)
+    assert table(tmp_path, jobs, monkeypatch) == {
+        "smoke/rope-L128-s0": "training 15/20 2.500 2 0:05:00 7_0 1:00:00 -",
+        "smoke/alibi-L128-s0": "waiting 0/20 - 0 - 7_1 2:00:00 Resources",
+        "smoke/t5-L128-s0": "failed 0/20 - 0 - 7_2 - NonZeroExitCode",
+        "smoke/none-L128-s0": "evaluating 20/20 2.500 0 - 7_3 9:00 -",
+        "smoke/learned-L128-s0": "done 0/20 - 0 - 7_4 - -",
+        "smoke/shaw-L128-s0": "stopped 5/20 2.500 0 0:15:00 - - -",
+        "smoke/xpos-L128-s0": "not begun 0/20 - 0 - - - -",
+    }
+
+
+def test_a_run_without_slurm_is_at_work_while_its_lock_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path, "rope")
+    folder.take()
+    assert table(tmp_path, {}, monkeypatch)["smoke/rope-L128-s0"].startswith("starting ")
+    trained_to(folder, 5)
+    assert table(tmp_path, {}, monkeypatch)["smoke/rope-L128-s0"].startswith("training 5/20")
+    folder.release()
+    assert table(tmp_path, {}, monkeypatch)["smoke/rope-L128-s0"].startswith("stopped 5/20")
+
+
+def test_a_queue_that_does_not_answer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/bash\necho 'no controller' >&2\nexit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert status.queue() == {}
+    assert "nothing is known of jobs: no controller" in capsys.readouterr().err

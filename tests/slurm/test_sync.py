@@ -1,0 +1,57 @@
+"""Segments that were written offline go to the server once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.launch.cli import main
+from pipeline.record import lock
+from tests.record.fake_wandb import FakeWandb
+from tests.record.mirroring import KEY, ROWS, mirror
+
+pytest_plugins = ("tests.record.conftest",)
+
+
+def test_every_segment_is_sent_once(
+    folder: Path,
+    server: FakeWandb,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """While a job writes, its newest segment waits; what failed is sent by the next call."""
+    lock.release(folder / "lock")
+    mirror(folder, rows=ROWS[:2], exit_code=85, WANDB_MODE="offline")
+    mirror(folder, rows=ROWS[2:5], WANDB_MODE="offline")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "3")
+
+    lock.take(folder / "lock")
+    monkeypatch.setenv("WANDB_BASE_URL", server.url)
+    assert main(["sync", str(folder)]) == 0
+    assert "1 of 1 segments sent now" in capsys.readouterr().out
+    assert [row["train/step"] for row in server.only_run().rows] == [1, 2]
+
+    lock.release(folder / "lock")
+    assert main(["sync", str(folder)]) == 0
+    assert "1 of 2 segments sent now" in capsys.readouterr().out
+    assert main(["sync", str(folder)]) == 0
+    assert "0 of 2 segments sent now" in capsys.readouterr().out
+    assert [row["train/step"] for row in server.only_run().rows] == [1, 2, 3, 4, 5]
+    assert len(json.loads((folder / "wandb" / "sent.json").read_text())) == 2
+
+
+def test_what_was_not_taken_is_said_and_not_noted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock.release(folder / "lock")
+    mirror(folder, rows=ROWS[:2], WANDB_MODE="offline")
+    for name in ("WANDB_API_KEY", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    assert main(["sync", str(folder)]) == 1
+    assert "W&B did not take it" in capsys.readouterr().err
+    assert not (folder / "wandb" / "sent.json").exists()
