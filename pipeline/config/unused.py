@@ -1,5 +1,6 @@
 """Settings that nothing of a run uses: they are refused, so that nobody believes in them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from pipeline.config.schema import Config, EvaluateConfig, TrainerConfig, WandbConfig
@@ -13,21 +14,12 @@ def check_used(config: Config) -> None:
 
     Of a run that is trained this does not hold: a test may leave out what its settings are about.
     """
-    tested, trainer = config.evaluate, config.trainer
-    needles = f"one of {', '.join(NEEDLE_TASKS)}"
-    for key, used, users, where in (
-        ("task_examples", bool(tested.tasks), "a task", "tasks"),
-        ("needle_depths", any(t in NEEDLE_TASKS for t in tested.tasks), needles, "tasks"),
-        ("stride_fraction", "sliding" in tested.protocols, "sliding", "protocols"),
-        ("sliding_documents", bool(tested.protocols), "a protocol", "protocols"),
-    ):
-        why = f"`evaluate.{where}` = {show(getattr(tested, where))} does not name {users}"
-        if not used:
-            _usual("evaluate", key, tested, EvaluateConfig(), why, f"Name {users}")
+    trainer = config.trainer
+    check_tests_used(config, None)
     if not trainer.evaluate_every:
         why = "`trainer.evaluate_every` = 0 evaluates only at the end"
         fix = "Evaluate during training"
-        _usual("evaluate", "short_documents", tested, EvaluateConfig(), why, fix)
+        _usual("evaluate", "short_documents", config.evaluate, EvaluateConfig(), why, fix)
     if not trainer.save_every:
         why = "`trainer.save_every` = 0 saves only at the end"
         _usual("trainer", "keep", trainer, TrainerConfig(), why, "Save during training")
@@ -39,6 +31,29 @@ def check_used(config: Config) -> None:
         for key in sorted(asdict(config.wandb).keys() - {"mode"}):
             why, fix = "`wandb.mode` = off sends and writes nothing", "Use another mode"
             _usual("wandb", key, config.wandb, WandbConfig(), why, fix)
+
+
+def check_tests_used(config: Config, asked: Sequence[str] | None) -> None:
+    """Raise ConfigError for a setting of tests that nothing tested uses.
+
+    `asked` are the keys that somebody has just set; None = all that are not as usual.
+    """
+    tested = config.evaluate
+    needles = f"one of {', '.join(NEEDLE_TASKS)}"
+    for key, used, users, where in (
+        ("task_examples", bool(tested.tasks), "a task", "tasks"),
+        ("needle_depths", any(t in NEEDLE_TASKS for t in tested.tasks), needles, "tasks"),
+        ("stride_fraction", "sliding" in tested.protocols, "sliding", "protocols"),
+        ("sliding_documents", bool(tested.protocols), "a protocol", "protocols"),
+    ):
+        why = f"`evaluate.{where}` = {show(getattr(tested, where))} does not name {users}"
+        if not used and asked is None:
+            _usual("evaluate", key, tested, EvaluateConfig(), why, f"Name {users}")
+        elif not used and f"evaluate.{key}" in (asked or ()):
+            _refuse("evaluate", key, getattr(tested, key), why, f"Name {users}")
+    if "evaluate.short_documents" in (asked or ()):
+        why = "a test makes no short evaluation"
+        _refuse("evaluate", "short_documents", tested.short_documents, why, "Set it for training")
 
 
 def _check_best(config: Config) -> None:
@@ -71,7 +86,11 @@ def _usual(group: str, key: str, given: object, usual: object, why: str, fix: st
     """Refuse a value that is not the default."""
     value = getattr(given, key)
     if value != getattr(usual, key):
-        raise ConfigError(
-            f"`{group}.{key}` = {show(value)} is not allowed: it has no effect, because {why}. "
-            f"{fix}, or leave it out."
-        )
+        _refuse(group, key, value, why, fix)
+
+
+def _refuse(group: str, key: str, value: object, why: str, fix: str) -> None:
+    raise ConfigError(
+        f"`{group}.{key}` = {show(value)} is not allowed: it has no effect, because {why}. {fix}, "
+        "or leave it out."
+    )

@@ -256,6 +256,10 @@ def _data(config: Config) -> None:
         f"they are the first of `evaluate.documents` = {evaluate.documents}",
         f"Use at most {evaluate.documents}, or null for all",
     )
+
+
+def _short(config: Config) -> None:
+    evaluate = config.evaluate
     _require(
         not config.trainer.evaluate_every or evaluate.short_documents <= evaluate.documents,
         config,
@@ -280,6 +284,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
 _TRAINING_CHECKS: tuple[Callable[[Config], None], ...] = (
     _not_extended,
     _batch,
+    _short,
     _window,
     check_reach,
     check_used,

@@ -9,6 +9,7 @@ from pipeline.checkpoint.export import latest_export, load_manifest
 from pipeline.config.compose import load
 from pipeline.config.label import label
 from pipeline.config.schema import Config
+from pipeline.config.unused import check_tests_used
 from pipeline.data.prepare import Prepared
 from pipeline.errors import ConfigError, DataError
 from pipeline.launch.checks import (
@@ -88,6 +89,7 @@ def read_test(folder: RunFolder, overrides: Sequence[str], command: str) -> Rete
             f"{', '.join(trained)}: belongs to how {folder.path} was trained and cannot be changed "
             f"by {command}, which takes: {', '.join(RETESTABLE)}"
         )
+    check_tests_used(config, changed)
     check_devices(config)
     check_model(as_tested(config))
     latest_export(folder.path / "checkpoints")
@@ -188,3 +190,5 @@ def evaluate_run(path: Path, overrides: Sequence[str]) -> None:
         )
     run_tests([test], prepared)
     print(text_table(collect([folder.path])))
+    if config.evaluate.tasks:
+        say(f"tasks: rows in {folder.evaluation_of(config.extension)}; `report` shows them")

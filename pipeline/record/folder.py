@@ -156,7 +156,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """The hash of the configuration that the run began with, by whatever settings there were."""
+        """The hash of the configuration that the run began with, as it was saved then."""
         return saved_hash(self.config)
 
     def trained_facts(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.config.compose import load
+from pipeline.config.unused import check_tests_used
 from pipeline.errors import ConfigError
 from tests.distributed.ranks import ROOT
 
@@ -54,3 +55,31 @@ def test_one_rank_alone_is_not_watched() -> None:
     with pytest.raises(ConfigError, match="hang_timeout` = 9.0 .*one rank waits for no other"):
         load(BASE, [*one, "trainer.hang_timeout=9"])
     assert load(BASE, one) and load(BASE, ["trainer.hang_timeout=9"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "used"),
+    [
+        (["evaluate.task_examples=1"], "evaluate.task_examples", ["evaluate.tasks=[copy]"]),
+        (["evaluate.needle_depths=[0.5]"], "evaluate.needle_depths", ["evaluate.tasks=[passkey]"]),
+        (["evaluate.protocols=[]", "evaluate.sliding_documents=2"], "evaluate.sliding_documents",
+         ["evaluate.protocols=[sliding]"]),
+        (["evaluate.short_documents=3"], "evaluate.short_documents", None),
+    ],
+)  # fmt: skip
+def test_a_test_refuses_what_was_just_asked_for_in_vain(
+    settings: list[str], key: str, used: list[str] | None
+) -> None:
+    config = load(BASE, settings, trains=False)[0]
+    with pytest.raises(ConfigError, match=f"`{key}` = .* no effect"):
+        check_tests_used(config, [key])
+    # what the run itself was trained with does not count
+    check_tests_used(config, ["eval_lengths"])
+    if used:
+        check_tests_used(load(BASE, [*settings, *used], trains=False)[0], [key])
+
+
+def test_fewer_documents_than_short_evaluations_score_are_a_matter_of_training() -> None:
+    assert load(BASE, ["evaluate.documents=2"], trains=False)
+    with pytest.raises(ConfigError, match="short_documents"):
+        load(BASE, ["evaluate.documents=2"])
