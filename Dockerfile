@@ -5,11 +5,12 @@
 #
 # --ipc=host: the ranks exchange through shared memory, of which a container has 64 MB by default.
 # The folder mounted on runs must be writable for user 10001. Keys are handed over at run time
-# (-e WANDB_API_KEY), never built in.
+# (-e WANDB_API_KEY), never built in. For Apptainer and Enroot see slurm/README.md.
 FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
 
+# gcc and the headers of Python: what is compiled for the GPU at run time (flex attention) needs them.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends python3 python3-venv \
+    && apt-get install --yes --no-install-recommends python3 python3-venv python3-dev gcc \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home farsight \
     && install --directory --owner=farsight /farsight /venv

@@ -90,7 +90,11 @@ ranks() {
 requeue() {
   echo "$1" >>"$history"
   mapfile -t starts < <(tail -n 3 "$history")
-  if ((restarts >= most)); then
+  # scancel is a SIGTERM like that of a preemption, but is meant for good: SLURM ends the job already,
+  # which one that is preempted, or comes near its limit, still runs
+  if [[ "$(scontrol show job -o "$job" 2>/dev/null)" =~ JobState=(COMPLETING|CANCELLED) ]]; then
+    echo "farsight: job $job is being ended; submit it again to go on after $1" >&2
+  elif ((restarts >= most)); then
     echo "farsight: job $job was started again $restarts times already, which is the most" \
       "(FARSIGHT_MAX_REQUEUES in slurm/site.env); submit it again to go on after $1" >&2
   elif [ ${#starts[@]} = 3 ] && [ "${starts[0]}" = "$1" ] && [ "${starts[1]}" = "$1" ]; then

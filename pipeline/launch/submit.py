@@ -78,15 +78,16 @@ def submit(
         listed.write_text("".join(f"{folder.path}\n" for folder in folders))
     job = _sbatch(code, [*command, str(code / "slurm" / script), argument])
     for number, folder in enumerate(folders):
-        row = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "job": f"{job}_{number}" if array else job,
-            "code": str(code),
-            "code_sha256": code_sha256(),
-        }
-        with MetricsLog(folder.submitted) as log:
-            log.write(row)
+        _note(folder, f"{job}_{number}" if array else job, code)
     print(f"job {job}: {len(folders)} run{'s' * (len(folders) > 1)} in {study}")
+
+
+def _note(folder: RunFolder, job: str, code: Path) -> None:
+    """Keep in the run folder what it was submitted as."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    row = {"time": now, "job": job, "code": str(code), "code_sha256": code_sha256()}
+    with MetricsLog(folder.submitted) as log:
+        log.write(row)
 
 
 def _wanted(named: Sequence[Named]) -> list[Named]:

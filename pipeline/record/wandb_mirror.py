@@ -147,7 +147,7 @@ class WandbMirror:
             self._config.wandb.mode == "auto" and os.environ.get("WANDB_MODE", "online") == "online"
         )
         try:
-            if online and not _has_key(self._wandb):
+            if online and not has_key(self._wandb):
                 online = False
                 _say(f"W&B: no key, so offline; {self._sync} sends the run later")
             # Without this the client reports its own start, and each of its troubles, on its own.
@@ -236,11 +236,16 @@ def _run_id(folder: Path) -> str:
     return minted
 
 
-def _has_key(wandb: Any) -> bool:
+def server_address(wandb: Any) -> str:
+    """Where the client sends runs to."""
+    return str(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url)
+
+
+def has_key(wandb: Any) -> bool:
     """Whether a key lies where the client looks for it; asking the client could open a prompt."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    host = urlsplit(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url).netloc
+    host = urlsplit(server_address(wandb)).netloc
     places = (os.environ.get("NETRC"), "~/.netrc", "~/_netrc")
     for path in (Path(place).expanduser() for place in places if place):
         try:

@@ -6,6 +6,8 @@ The tables and texts are those of the local report. Needs wandb-workspaces, the 
 
 import importlib
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 from pipeline.config.durable import write_file
 from pipeline.errors import ConfigError, FarsightError
+from pipeline.record.wandb_mirror import has_key, server_address
 from pipeline.report.appendix import protocol_lines
 from pipeline.report.collect import Study, collect
 from pipeline.report.pairs import Pair, find_pairs
@@ -21,6 +24,7 @@ from pipeline.report.values import read_values
 
 STATE = "dashboard.json"
 POSITION = "position"
+SECONDS = 10.0  # until a server that gives no answer is taken for dead
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,13 @@ def publish(folders: Sequence[Path], home: Path) -> tuple[str, str]:
     kept = _kept(state)
     with _errors_said():
         wandb, workspaces, reports = _libraries()
+        if not has_key(wandb):
+            raise ConfigError(
+                "W&B has no key for this machine, and a dashboard is made on its server: set "
+                "WANDB_API_KEY or run `wandb login`"
+            )
+        # the client itself would try again for minutes
+        _reach(server_address(wandb))
         if place.entity == "":
             place = Place(wandb.Api().default_entity, place.project, place.experiment)
         workspace = build_workspace(workspaces, reports, study, place)
@@ -219,6 +230,14 @@ def _libraries() -> tuple[Any, Any, Any]:
     return wandb, workspaces, reports
 
 
+def _reach(address: str) -> None:
+    """Raise OSError if nobody answers there; any answer will do."""
+    try:
+        urllib.request.urlopen(address, timeout=SECONDS).close()
+    except urllib.error.HTTPError:
+        pass
+
+
 @contextmanager
 def _errors_said() -> Iterator[None]:
     """What the client raises, of many kinds, becomes one line."""
@@ -228,15 +247,11 @@ def _errors_said() -> Iterator[None]:
         raise
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0][:200]
-        if "AuthenticationError" in type(error).__name__ or "api_key" in line.lower():
-            raise ConfigError(
-                "W&B has no key for this machine, and a dashboard is made on its server: set "
-                "WANDB_API_KEY or run `wandb login`"
-            ) from error
         raise FarsightError(
             f"W&B did not take the dashboard ({type(error).__name__}: {line}). Nothing here was "
-            f"changed; give the same command again. If its workspace or report was deleted there, "
-            f"delete {STATE} in the folder of the study first"
+            "changed: look at the address and the key, and give the same command again. If its "
+            f"workspace or report was deleted there, delete {STATE} in the folder of the study "
+            "first"
         ) from error
 
 

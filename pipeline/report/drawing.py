@@ -1,17 +1,14 @@
-"""How all pictures of a report look, and how they leave as PNG.
+"""How all pictures of a report look.
 
 One colour and one marker per encoding, the same in every picture, told apart without colour vision:
 Okabe and Ito's palette, without its yellow and black, which vanish on white and on dark.
 """
 
 import re
-from pathlib import Path
 from typing import Any
 
-import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -48,24 +45,6 @@ STYLE: Any = {
 def look(number: int) -> tuple[str, str]:
     """Colour and marker of the encoding with this place in the table."""
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-
-
-def save_png(figure: Figure, path: Path) -> None:
-    """Write the figure with a white ground, without what a page hides at first. Raises OSError."""
-    for artist in figure.findobj(lambda one: "-seed" in (one.get_gid() or "")):
-        artist.set_visible(False)
-    with matplotlib.rc_context(STYLE):
-        FigureCanvasAgg(figure)
-        settle(figure)
-        figure.savefig(path, dpi=160, facecolor="white")
-
-
-def settle(figure: Figure) -> None:
-    """Place everything once: else every drawing would do it again, which takes most of its time."""
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine(None)
 
 
 def short_number(value: float) -> str:

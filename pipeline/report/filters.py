@@ -34,7 +34,7 @@ def filter_panel(study: Study, numbers: Mapping[str, int]) -> str:
     boxes += _set("Seeds", "seed", "".join(_box("seed", n, str(n)) for n in seeds), len(seeds))
     return (
         f'{NO_SCRIPT}<details id="filter" hidden><summary>Filter: <span id="shown" role="status">'
-        f"everything is shown</span></summary><div class="choices">{boxes}</div></details>"
+        f'everything is shown</span></summary><div class="choices">{boxes}</div></details>'
     )
 
 

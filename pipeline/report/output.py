@@ -1,13 +1,16 @@
-"""How pictures leave as SVG: inside the page, and as files for papers."""
+"""How pictures leave: as SVG inside the page, and as SVG and PNG for papers."""
 
 import io
 import re
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 
 import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from pipeline.report.drawing import GROUND, INK, STYLE, settle
+from pipeline.report.drawing import GROUND, INK, STYLE
 from pipeline.report.picture import GID, Part, Picture
 
 REACH = 6.0  # within how many points of the page's picture a pointer finds a number
@@ -21,7 +24,7 @@ def draw_svg(figure: Picture, name: str) -> str:
     """
     out = io.StringIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        settle(figure)
+        _settle(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(out, format="svg", transparent=True, metadata=nothing)
     return out.getvalue()
@@ -48,7 +51,7 @@ def page_svg(figure: Picture, drawn: str) -> str:
 def file_svg(drawn: str) -> str:
     """The text of a file of its own, without what a page hides at first."""
     kept, start, depth = "", 0, 0
-    for tag in re.finditer(r"<g\b[^>]*>|</g>", drawn):
+    for tag in re.finditer(r"<g\b[^>]*(?<!/)>|</g>", drawn):
         if depth == 0 and (found := re.match(GID, tag[0])) and found[2] == "seed":
             kept += drawn[start : tag.start()]
             depth = 1
@@ -56,6 +59,24 @@ def file_svg(drawn: str) -> str:
             depth += -1 if tag[0] == "</g>" else 1
             start = tag.end()
     return re.sub(r'<g id="e[^"]*"', "<g", kept + drawn[start:])
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write the figure with a white ground, without what a page hides at first. Raises OSError."""
+    for artist in figure.findobj(lambda one: "-seed" in (one.get_gid() or "")):
+        artist.set_visible(False)
+    with matplotlib.rc_context(STYLE):
+        FigureCanvasAgg(figure)
+        _settle(figure)
+        figure.savefig(path, dpi=160, facecolor="white")
+
+
+def _settle(figure: Figure) -> None:
+    """Place everything once: else every drawing would do it again, which takes most of its time."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def _as_data(found: re.Match[str]) -> str:

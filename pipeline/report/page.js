@@ -108,7 +108,7 @@
     if (seedsChosen) text = "all encodings";
     if (some) text = `${encodings.size} of ${named("encoding").length} encodings`;
     if (seedsChosen) {
-      const kept = seeds.size ? `only seed ${[...seeds].join(" and ")}` : "no seed";
+      const kept = seeds.size ? `only seed ${[...seeds].join(", ")}` : "no seed";
       text += `, ${kept}: means and intervals over seeds are hidden, single seeds are shown`;
     }
     document.getElementById("shown").textContent = text;

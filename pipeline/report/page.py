@@ -16,11 +16,10 @@ from pipeline.report.collect import Study, collect
 from pipeline.report.context_use import context_section
 from pipeline.report.curves import draw
 from pipeline.report.differences import differences_section
-from pipeline.report.drawing import save_png
 from pipeline.report.filters import filter_panel
 from pipeline.report.fragments import figure
 from pipeline.report.gains import find_gains, gains_csv
-from pipeline.report.output import draw_svg, file_svg, page_svg
+from pipeline.report.output import draw_svg, file_svg, page_svg, save_png
 from pipeline.report.pairs import find_pairs, pairs_csv
 from pipeline.report.probe_pictures import draw_probes
 from pipeline.report.probes import find_probes, numbers_of, probes_section

@@ -14,6 +14,7 @@ import yaml
 from pipeline.config.label import file_name, label
 from pipeline.errors import DataError
 from pipeline.record.metrics import read_rows
+from pipeline.report.own_rows import check_own
 
 Kinds = Mapping[str, tuple[type, ...]]
 
@@ -59,6 +60,7 @@ DEFINED_TASK: Kinds = {
     "exact_match": NUMBER, "rank": NUMBER, "chance_exact_match": NUMBER, "real_length": NUMBER,
 }  # fmt: skip
 SHOWN: Kinds = {"shown": (int, NoneType)}
+LINEAGE: Kinds = {"lineage": (list,)}
 PROBE_ROW: Kinds = {
     "probe": (str,), "run": (str,), "seed": (int,), "length": (int,), "layer": (int,),
     "defined": (bool,), "reason": (str, NoneType), "documents": (int,), "queries": (int,),
@@ -142,6 +144,7 @@ def read_run(folder: Path) -> Run:
         _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
     config = _mapping(folder / "config.yaml", CONFIG)
     summary = _mapping(folder / "summary.json", SUMMARY)
+    _need(summary, LINEAGE if "lineage" in summary else {}, str(folder / "summary.json"))
     for ancestor in summary.get("lineage", []):
         _need(ancestor, ANCESTOR, f"{folder / 'summary.json'}: lineage")
     # a run may have been trained under an extension, and is then tested under it
@@ -151,7 +154,7 @@ def read_run(folder: Path) -> Run:
         config=config,
         summary=summary,
         environment=_mapping(folder / "environment.json", ENVIRONMENT),
-        rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl", own),
+        rows=_evaluation_rows(folder / "evaluation" / "rows.jsonl", own, config),
         train_rows=[row for row in metrics if row["kind"] == "train"],
         short_rows=[row for row in metrics if row["kind"] == "evaluation"],
         spike_rows=[row for row in metrics if row["kind"] == "spike"],
@@ -171,7 +174,7 @@ def read_extended(run: Run) -> list[Run]:
     """
     found = []
     for path in extended_rows(run.path):
-        rows = _evaluation_rows(path, None)
+        rows = _evaluation_rows(path, None, run.config)
         named = f"{rows[0]['extension']} {rows[0]['extension_settings']}".rstrip()
         weights = [row.get("weights_sha256") for row in (*run.rows, *rows)]
         if len(set(weights)) > 1:
@@ -206,7 +209,9 @@ def read_probes(run: Run) -> dict[Path, list[dict[str, Any]]]:
     return found
 
 
-def _evaluation_rows(path: Path, own: str | None) -> list[dict[str, Any]]:
+def _evaluation_rows(
+    path: Path, own: str | None, config: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Rows of the extension ``own``, or, if it is None, of that which the folder is named by."""
     rows = read_rows(path)
     if not any(row.get("protocol") == "suffix" for row in rows):
@@ -219,6 +224,7 @@ def _evaluation_rows(path: Path, own: str | None) -> list[dict[str, Any]]:
         if row["protocol"] == "task":
             _check_task(row, f"{path}:{number}")
         _check_extension(row, path, number, own)
+    check_own(rows, path, config)
     return rows
 
 

@@ -1,6 +1,9 @@
 """The nats of single targets behind the suffix losses of a study, where its runs keep them."""
 
+import hashlib
+import io
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,7 +112,11 @@ def _read(path: Path, row: Mapping[str, Any]) -> Nats:
     """[documents, suffix_tokens] of one row."""
     again = "Evaluate the run again"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        content = path.read_bytes()
+        named = re.search(r"-([0-9a-f]{12})\.npz$", path.name)
+        if named and hashlib.sha256(content).hexdigest()[:12] != named[1]:
+            raise DataError(f"{path}: damaged or exchanged. {again}")
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             nats = np.asarray(file["nats"], dtype=np.float64)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}). {again}") from error

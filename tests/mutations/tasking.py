@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Mutation(
         "depths that no task uses are accepted",
-        "pipeline/config/tasks.py",
+        "pipeline/config/unused.py",
         "any(t in NEEDLE_TASKS for t in tested.tasks)",
         "bool(tested.tasks)",
         SETTINGS,

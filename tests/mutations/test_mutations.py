@@ -25,9 +25,12 @@ from tests.mutations import (
     extending,
     guarding,
     judging,
+    killing,
     measuring,
     mending,
+    owning,
     probing,
+    requeueing,
     resuming,
     scoring,
     sharding,
@@ -38,10 +41,10 @@ from tests.mutations.mutation import Mutation
 
 CATALOGUES = (
     sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
-    judging, mending, resuming, stopping, guarding,
+    judging, mending, resuming, stopping, guarding, killing, requeueing, owning,
 )  # fmt: skip
 MUTATIONS = tuple(fault for catalogue in CATALOGUES for fault in catalogue.FAULTS)
-COPIED = ("pipeline", "configs", "tests", "pyproject.toml", "train.py")
+COPIED = ("pipeline", "configs", "slurm", "tests", "pyproject.toml", "train.py")
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name.replace(" ", "-"))

@@ -1,6 +1,7 @@
 """Run as a process of its own: mirrors rows through the real W&B client and prints its seconds.
 
-A row with an ``image`` names a picture, whose file is under ``path``.
+A row with an ``image`` names a picture, whose file is under ``path``; one with a ``table`` holds its
+``columns`` and ``rows``; one with ``figures`` those of the run.
 Usage: python -m tests.record.mirror_child RUN_FOLDER ROWS_JSON EXIT_CODE [KEY=VALUE ...]; it
 finishes when its standard input is closed.
 """
@@ -24,6 +25,10 @@ def main(folder: str, rows: str, exit_code: str, *overrides: str) -> None:
     for row in json.loads(rows):
         if "image" in row:
             mirror.image(row["image"], Path(row["path"]))
+        elif "table" in row:
+            mirror.table(row["table"], row["columns"], row["rows"])
+        elif "figures" in row:
+            mirror.summary(row["figures"])
         else:
             mirror.log(row)
     times.append(time.perf_counter())

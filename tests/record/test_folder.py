@@ -230,3 +230,18 @@ def test_many_axes_make_no_endless_name(tmp_path: Path) -> None:
 def test_an_axis_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no key 'optimizer\.rate'"):
         run_name(config_in(tmp_path), ["optimizer.rate"])
+
+
+def test_a_run_is_the_one_it_was_though_settings_came_later(tmp_path: Path) -> None:
+    made = RunFolder.create(config_in(tmp_path), name="a")
+    text = made.config.read_text()
+    older = text.replace("  keep: 2\n", "")
+    assert older != text
+    made.config.write_text(older)
+    then = made.identity
+    made.mark_finished()
+    again = RunFolder.create(config_in(tmp_path), name="a")
+    assert again.finished and again.identity == then
+    made.check_checkpoint(tmp_path, then)
+    with pytest.raises(CheckpointError):
+        made.check_checkpoint(tmp_path, config_hash(config_in(tmp_path)))

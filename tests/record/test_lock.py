@@ -55,6 +55,28 @@ def test_of_another_host_nothing_is_known(tmp_path: Path) -> None:
     assert lock.exists()
 
 
+@pytest.mark.parametrize(
+    ("job", "count", "free"),
+    [("9", "3", True), ("9", "2", False), ("8", "3", False), ("9", None, False)],
+)
+def test_a_job_that_was_started_again_ended_before_wherever_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, count: str | None, free: bool
+) -> None:
+    """A node that failed has left it. The same start of the job, or another job, may still run."""
+    lock = tmp_path / "lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 7, "job": "9", "restart": 2}))
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    if count is not None:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", count)
+    if free:
+        take(lock)
+        assert json.loads(lock.read_text())["restart"] == 3
+    else:
+        with pytest.raises(StorageError, match="SLURM job 9, on elsewhere"):
+            take(lock)
+
+
 def test_a_number_that_went_to_another_process_holds_nothing(tmp_path: Path) -> None:
     lock, parent = tmp_path / "lock", os.getppid()
     holder = {"host": HOST, "pid": parent, "began": began(parent)}

@@ -1,5 +1,6 @@
 """The mirror through the real client: online against a stand-in server, offline, and off."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,21 @@ def test_a_picture_arrives_with_the_rows(folder: Path, server: FakeWandb) -> Non
     assert shown["_type"] == "image-file"
     (sent,) = (file for path, file in server.uploads.items() if path.endswith(shown["path"]))
     assert sent == (folder / "needle.png").read_bytes()
+
+
+def test_figures_and_a_table_arrive_with_the_rows(folder: Path, server: FakeWandb) -> None:
+    table = {"table": "eval/rows", "columns": ["length", "loss"], "rows": [[64, 2.5], [128, None]]}
+    figures = {"figures": {"cost/parameters": 7, "quality/suffix_loss_L64": 2.5}}
+    rows = [table, figures, task(None)]
+    _, said = mirror(folder, rows=rows, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
+    assert "not taken" not in said
+    run = server.only_run()
+    summary = json.loads(run.files["wandb-summary.json"][-1])
+    assert (summary["cost/parameters"], summary["quality/suffix_loss_L64"]) == (7, 2.5)
+    (shown,) = (row["eval/rows"] for row in run.rows if "eval/rows" in row)
+    (sent,) = (file for path, file in server.uploads.items() if path.endswith(shown["path"]))
+    assert json.loads(sent)["columns"] == ["length", "loss"]
+    assert json.loads(sent)["data"] == [[64, 2.5], [128, None]]
 
 
 def test_positions_are_the_middles_of_their_bins() -> None:

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from pipeline.record.metrics import read_rows
 from pipeline.report.collect import Study, collect
 from pipeline.report.curves import draw, suffix_figure, training_figure
-from pipeline.report.drawing import COLOURS, DASHED, INK, save_png, short_number
-from pipeline.report.output import draw_svg, page_svg
+from pipeline.report.drawing import COLOURS, DASHED, INK, short_number
+from pipeline.report.output import draw_svg, page_svg, save_png
 from pipeline.report.picture import Picture
 from tests.report.synthetic import LENGTHS, loss_at, write_extended, write_rows, write_run
 

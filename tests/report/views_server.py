@@ -17,10 +17,13 @@ class ViewsServer(FakeWandb):
         """The views of a kind: `project-view` is a workspace, `runs` a report."""
         return [view for view in self.views.values() if view["type"] == kind]
 
+    def _GetDefaultEntity(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"viewer": {"id": "u", "entity": ENTITY}}
+
     def _GetProjects(self, _: dict[str, Any]) -> dict[str, Any]:
         project = {
             "id": "p", "name": "farsight", "entityName": ENTITY, "isBenchmark": False,
-            "createdAt": "2026-01-01T00:00:00",
+            "createdAt": "2026-01-01T00:00:00", "user": None,
         }  # fmt: skip
         page = {"endCursor": None, "hasNextPage": False}
         return {"models": {"edges": [{"cursor": "c", "node": project}], "pageInfo": page}}

@@ -1,69 +1,19 @@
 """The batch scripts, run by bash with stand-ins for the programs they call, which record it."""
 
-import os
 import re
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipeline.launch.cli import main
 from tests.architecture.tree import ROOT
+from tests.slurm.batch_job import Job
 
 ALLOCATION = ["trainer.nodes=2", "trainer.processes=4", "trainer.threads=8"]
 SMOKE = "build/smoke-1234567"
 SRUN = ["--kill-on-bad-exit=1", "python"]
-
-
-class Job:
-    """One job of 2 nodes x 4 tasks x 8 CPUs; `env` may be changed before `run`."""
-
-    def __init__(self, folder: Path) -> None:
-        programs, self.seen = folder / "programs", folder / "seen"
-        (folder / "venv" / "bin").mkdir(parents=True)
-        (folder / "venv" / "bin" / "activate").touch()
-        programs.mkdir()
-        self.seen.mkdir()
-        self.answers = {
-            "scontrol": "echo node7; echo node8",
-            "srun": f"env > {self.seen}/env\n"
-            '[ -z "${TOLD:-}" ] || echo "$TOLD" > "$FARSIGHT_MARKER"\n'
-            "exit ${SRUN_CODE:-0}",
-            "python": "",
-            "sleep": "",
-        }
-        for name, answer in self.answers.items():
-            record = f"printf '%s\\n' \"$@\" | tee -a {self.seen}/{name}s > {self.seen}/{name}"
-            (programs / name).write_text(f"#!/bin/bash\n{record}\n{answer}\n")
-            (programs / name).chmod(0o755)
-        self.env = {
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "FARSIGHT_VENV": str(folder / "venv"),
-            "SLURM_SUBMIT_DIR": str(ROOT),
-            "SLURM_JOB_ID": "1234567",
-            "SLURM_JOB_NODELIST": "node[7-8]",
-            "SLURM_JOB_NUM_NODES": "2",
-            "SLURM_NTASKS_PER_NODE": "4",
-            "SLURM_CPUS_PER_TASK": "8",
-        }
-
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["bash", str(ROOT / "slurm" / script), *arguments]
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60)
-
-    def arguments(self, program: str) -> list[str]:
-        """Those of its last call."""
-        return (self.seen / program).read_text().splitlines()
-
-    def every(self, program: str) -> list[str]:
-        """Those of all its calls."""
-        return (self.seen / f"{program}s").read_text().splitlines()
-
-    def rank_env(self) -> dict[str, str]:
-        lines = (self.seen / "env").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 @pytest.fixture
@@ -190,76 +140,6 @@ def test_refused_before_any_rank_starts(
     assert done.returncode != 0
     assert message in done.stderr
     assert not {"srun", "python"} & {path.name for path in job.seen.iterdir()}
-
-
-@pytest.fixture
-def asked(job: Job, tmp_path: Path) -> Job:
-    """A job, in a folder of its own, whose ranks were asked to stop after step 7."""
-    job.env.update(
-        FARSIGHT_CODE=str(ROOT), SLURM_SUBMIT_DIR=str(tmp_path), TOLD="85 step 7", SRUN_CODE="143"
-    )
-    return job
-
-
-@pytest.mark.parametrize(
-    ("array", "number"),
-    [({}, "1234567"), ({"SLURM_ARRAY_JOB_ID": "99", "SLURM_ARRAY_TASK_ID": "3"}, "99_3")],
-)
-def test_a_job_that_was_asked_to_stop_is_requeued(
-    asked: Job, array: dict[str, str], number: str
-) -> None:
-    """By its number in the array: the bare one of the last task is that of the whole array."""
-    asked.env.update(array)
-    done = asked.run("train.sbatch", "c.yaml")
-    assert done.returncode == 85
-    assert asked.every("scontrol") == ["show", "hostnames", "node[7-8]", "requeue", number]
-
-
-def requeues(job: Job, progress: list[str], **env: str) -> int:
-    """How often scontrol was asked to requeue a job whose starts came so far."""
-    job.env.update(env)
-    for restart, how_far in enumerate(progress):
-        job.env.update(SLURM_RESTART_COUNT=str(restart), TOLD=f"85 {how_far}")
-        before = job.every("scontrol").count("requeue") if restart else 0
-        assert job.run("train.sbatch", "c.yaml").returncode == 85
-        if job.every("scontrol").count("requeue") == before:
-            return before
-    return job.every("scontrol").count("requeue")
-
-
-def test_a_job_is_requeued_twenty_times(asked: Job) -> None:
-    assert requeues(asked, [f"step {n}" for n in range(23)]) == 20
-
-
-def test_the_most_requeues_can_be_set(asked: Job) -> None:
-    assert requeues(asked, ["step 1", "step 2", "step 3", "x"], FARSIGHT_MAX_REQUEUES="2") == 2
-
-
-def test_two_starts_in_vain_are_the_last(asked: Job) -> None:
-    assert requeues(asked, ["step 3", "step 9", "step 9", "step 9", "step 9"]) == 3
-    # a job of the same number, started anew, has a history of its own
-    assert requeues(asked, ["step 9"]) == 4
-
-
-@pytest.mark.parametrize("told", ["1", "2", "3", "4", "74"])
-def test_what_failed_is_not_requeued_and_says_its_code(asked: Job, told: str) -> None:
-    asked.env["TOLD"] = told
-    assert asked.run("train.sbatch", "c.yaml").returncode == int(told)
-    assert "requeue" not in asked.every("scontrol")
-
-
-def test_ranks_that_said_nothing_are_not_requeued(asked: Job) -> None:
-    asked.env["TOLD"] = ""
-    assert asked.run("train.sbatch", "c.yaml").returncode == 143
-    assert "requeue" not in asked.every("scontrol")
-
-
-def test_a_job_that_cannot_be_requeued_says_so(asked: Job) -> None:
-    scontrol = Path(asked.env["PATH"].split(":")[0]) / "scontrol"
-    scontrol.write_text('#!/bin/bash\n[ "$1" = show ] && echo node7\n')
-    done = asked.run("train.sbatch", "c.yaml")
-    assert done.returncode == 85
-    assert "submit it again to go on after step 7" in done.stderr
 
 
 def test_no_host_is_a_clear_message(job: Job) -> None:

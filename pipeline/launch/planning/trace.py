@@ -1,0 +1,205 @@
+"""Forward and backward of the real decoder on tensors without memory, with every byte counted.
+
+What torch would allocate on a rank, and what the rank would hand to its sequence group, follow from
+the shapes alone. So the decoder itself runs on the meta device, and torch's MemTracker follows its
+tensors: no second description of the model can drift from it. A process group that moves nothing
+stands for the other ranks.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline.config.schema import Config
+from pipeline.evaluate.extended import extend_decoder, tested_path
+from pipeline.model.decoder import Decoder
+from pipeline.model.plan import PRECISIONS
+from pipeline.parallel.mesh import build_mesh
+from pipeline.parallel.ring import exchange_for
+
+# What each tile of these paths is takes Python a while, and tiles grow with the square of the
+# length: longer sequences are extrapolated from this many tokens and half as many.
+MOST_TILED = 4096
+_WHOLE = ("sdpa", "fold")
+META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank of a sequence group: `sequences` at a time, of `length` tokens in the whole group.
+
+    `micro_batches` run one after another; `gradients` is what becomes of one when it is made:
+    "kept" and added to, "widened" to fp32 and so, or "moved" away.
+    `device` is the type of the device planned for: `cpu` or `cuda`.
+    """
+
+    length: int
+    sequences: int
+    parts: int = 1
+    ring: int = 1
+    micro_batches: int = 1
+    gradients: str = "kept"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Bytes of one micro-batch on one rank.
+
+    `peak` is the most that is alive at once beyond the weights; of it, `activations` are tensors of
+    the forward pass and `gradients` those of weights, the rest is temporary. `all_to_all` and
+    `ring` are what the rank hands to the exchange and to its neighbour, forward and backward.
+    """
+
+    peak: int
+    activations: int
+    gradients: int
+    all_to_all: int
+    ring: int
+
+    def towards(self, other: "Traced", share: float) -> "Traced":
+        """The point `share` of the way to `other` on the line through both."""
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+        return Traced(*(round(a + share * (b - a)) for a, b in pairs))
+
+
+def trace(config: Config, place: Place) -> Traced:
+    """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`.
+
+    Linear beyond MOST_TILED tokens where attention is not by one fused kernel.
+    """
+    path = tested_path(config, place.device, place.length)
+    most = MOST_TILED * place.ring
+    if path in _WHOLE or place.length <= most:
+        return _trace(_by(config, path), place)
+    half, whole = (
+        _trace(_by(config, path), replace(place, length=tokens)) for tokens in (most // 2, most)
+    )
+    return half.towards(whole, (place.length - most // 2) / (most - most // 2))
+
+
+def _by(config: Config, path: str) -> Config:
+    """The same with `path`, which the meta device would not choose; layers without the encoding
+    have another one, and choose as on a CPU."""
+    model = config.model
+    if model.no_position_every is not None or model.drop_position_after is not None:
+        return config
+    return replace(config, model=replace(model, attention_path=path))
+
+
+def _trace(config: Config, place: Place) -> Traced:
+    kind = PRECISIONS[config.trainer.precision]
+    with pretended(place.parts), META:
+        mesh = build_mesh(place.parts, place.ring)
+        exchange = exchange_for(mesh)
+        decoder = Decoder(config)
+        extend_decoder(decoder, config)
+        decoder.to(kind)
+        facts, length = decoder.position_ids.facts, place.length
+        held = len(range(length)[exchange.tokens(length)])
+        rows = 1 if facts.consecutive else place.sequences
+        ids = torch.arange(length).expand(rows, length).contiguous()
+        tokens = torch.zeros(place.sequences, held, dtype=torch.int64)
+        labels = tokens.clone()
+        tracker, sent = MemTracker(), _Sent()
+        tracker.track_external(decoder)
+        with _Fused(), tracker, _handled(decoder, place.gradients):
+            for last in range(1 - place.micro_batches, 1):
+                with sent if last == 0 else nullcontext():
+                    nats = decoder(tokens, labels, ids, exchange, facts.consecutive)
+                    nats.sum().backward()
+                    del nats
+    snapshot = tracker.get_tracker_snapshot("peak")[META]
+    found = {kind: snapshot[kind] for kind in _MemRefType if kind is not _MemRefType.PARAM}
+    return Traced(
+        peak=sum(found.values()),
+        activations=found[_MemRefType.ACT],
+        gradients=found[_MemRefType.GRAD],
+        all_to_all=sent.all_to_all,
+        ring=sent.ring,
+    )
+
+
+@contextmanager
+def pretended(world: int) -> Iterator[None]:
+    """This process as rank 0 of a process group whose other ranks do not exist; none for one."""
+    if world == 1:
+        yield
+        return
+    dist.init_process_group("cpu:fake,meta:fake", store=FakeStore(), rank=0, world_size=world)
+    world_group = dist.group.WORLD
+    assert world_group is not None
+    # or torch warns that none of the two devices has the usual backend
+    world_group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _handled(decoder: nn.Module, how: str) -> Iterator[None]:
+    """Do with every gradient what the engine does, as soon as autograd has it."""
+    wide: dict[nn.Parameter, Tensor] = {}
+
+    def widen(parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        own = parameter.grad.float()
+        wide[parameter] = own if parameter not in wide else wide[parameter].add_(own)
+        parameter.grad = None
+
+    def move(parameter: nn.Parameter) -> None:
+        parameter.grad = None
+
+    hook: Callable[[Any], None] | None = {"kept": None, "widened": widen, "moved": move}[how]
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(hook)
+        for parameter in decoder.parameters()
+        if hook is not None
+    ]
+    yield
+    for one in hooks:
+        one.remove()
+
+
+class _Fused(TorchFunctionMode):
+    """torch's fused attention, where the meta device would take a quadratic one."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is not F.scaled_dot_product_attention:
+            return function(*args, **(kwargs or {}))
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return kernel(*args, 0.0, True, scale=kwargs["scale"])[0]
+
+
+class _Sent(TorchDispatchMode):
+    """Counts the bytes handed to all-to-alls and to other ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_to_all, self.ring = 0, 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.ops.c10d.alltoall_base_.default:
+            self.all_to_all += _bytes(args[1])
+        elif function is torch.ops.c10d.send.default:
+            self.ring += sum(map(_bytes, args[0]))
+        return function(*args, **(kwargs or {}))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,0 +1,43 @@
+"""Whether rows are those of the run in whose folder they lie, each once."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import DataError
+
+AGAIN = "The folder is damaged, or rows of another run were put there. Evaluate the run again"
+
+
+def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse rows of another run, rows that stand twice, and a file that was cut.
+
+    Args:
+        rows: what the file holds; each has the fields of a row.
+        path: the file, for the message.
+        config: the settings of the run.
+
+    Raises:
+        DataError: naming file, line and field.
+    """
+    if not path.read_bytes().endswith(b"\n"):
+        raise DataError(f"{path}: ends in the middle of a row. {AGAIN}")
+    own = {
+        "position": config["position"]["name"],
+        "seed": config["seed"],
+        "train_length": config["train_length"],
+    }
+    # one evaluation writes a file at a time, of one set of weights
+    own |= {field: rows[0].get(field) for field in ("weights_sha256", "evaluation_sha256")}
+    seen: dict[tuple[object, ...], int] = {}
+    for number, row in enumerate(rows, start=1):
+        for field, value in own.items():
+            if row.get(field) != value:
+                raise DataError(
+                    f"{path}:{number}: `{field}` = {str(row.get(field))[:64]!r}, but the run has "
+                    f"{str(value)[:64]!r}. {AGAIN}"
+                )
+        place = (row["protocol"], row["length"], row.get("task"), row.get("depth"))
+        if place in seen:
+            raise DataError(f"{path}:{number}: measures the same as line {seen[place]}. {AGAIN}")
+        seen[place] = number

@@ -1,0 +1,59 @@
+"""Faults in what is refused as another run's, or as without effect, and in what W&B is shown."""
+
+from tests.mutations.mutation import Mutation
+
+ROWS = "tests/report/test_own_rows.py"
+UNUSED = "tests/config/test_unused.py"
+DASHBOARD = "tests/report/test_dashboard.py"
+
+FAULTS = (
+    Mutation(
+        "rows of another seed are taken",
+        "pipeline/report/own_rows.py",
+        '        "seed": config["seed"],\n',
+        "",
+        ROWS,
+    ),
+    Mutation(
+        "a row may stand twice",
+        "pipeline/report/own_rows.py",
+        "        if place in seen:",
+        "        if False:",
+        ROWS,
+    ),
+    Mutation(
+        "a file of rows that was cut is read",
+        "pipeline/report/own_rows.py",
+        'if not path.read_bytes().endswith(b"\\n"):',
+        "if not path.read_bytes():",
+        ROWS,
+    ),
+    Mutation(
+        "settings that came later change the identity of a run",
+        "pipeline/record/folder.py",
+        "return saved_hash(self.config)",
+        'return __import__("pipeline.config.redact").config.redact.config_hash(load(self.config, [])[0])',
+        "tests/record/test_folder.py",
+    ),
+    Mutation(
+        "a setting that was just asked for in vain is taken",
+        "pipeline/config/unused.py",
+        'elif not used and f"evaluate.{key}" in (asked or ()):',
+        "elif False:",
+        UNUSED,
+    ),
+    Mutation(
+        "curves of a dashboard are not grouped over seeds",
+        "pipeline/report/dashboard.py",
+        'groupby_rangefunc="stddev",',
+        'groupby_rangefunc="minmax",',
+        DASHBOARD,
+    ),
+    Mutation(
+        "a dashboard is made anew each time",
+        "pipeline/report/dashboard.py",
+        'report.id = kept.get("report", "")',
+        'report.id = ""',
+        DASHBOARD,
+    ),
+)

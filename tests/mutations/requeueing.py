@@ -1,0 +1,76 @@
+"""Faults of stopping when asked to, and of starting again."""
+
+from tests.mutations.mutation import Mutation
+
+STOP = "tests/parallel/test_stop.py"
+PREEMPTION = "tests/training/test_preemption.py"
+BATCH = "tests/slurm/test_requeueing.py"
+MARKER = "tests/record/test_marker.py"
+LOCK = "tests/record/test_lock.py"
+AS_RANK = "tests/launch/test_as_rank.py"
+
+FAULTS = (
+    Mutation(
+        "a forked child takes the flag for its own",
+        "pipeline/parallel/stop.py",
+        "        if os.getpid() == self._process:",
+        "        if True:",
+        STOP,
+    ),
+    Mutation(
+        "loader processes die of the signal",
+        "pipeline/parallel/stop.py",
+        "        signal.signal(number, signal.SIG_IGN)",
+        "        signal.signal(number, signal.SIG_DFL)",
+        STOP,
+    ),
+    Mutation(
+        "Lightning takes SIGTERM, with a collective in its handler",
+        "pipeline/training/fit.py",
+        "    trainer._signal_connector.register_signal_handlers = lambda: None",
+        "    trainer._signal_connector.teardown = lambda: None",
+        PREEMPTION,
+    ),
+    Mutation(
+        "training stops without a checkpoint",
+        "pipeline/training/callbacks/preemption.py",
+        "        self.checkpoints.save(pl_module, trainer.is_global_zero)",
+        "        pass",
+        PREEMPTION,
+    ),
+    Mutation(
+        "the last failure of a job replaces its cause",
+        "pipeline/record/marker.py",
+        "            os.link(partial, path)",
+        "            os.link(partial, path) if not path.exists() else os.replace(partial, path)",
+        MARKER,
+    ),
+    Mutation(
+        "a job takes the lock of its own start from itself",
+        "pipeline/record/lock.py",
+        'holder.get("restart", 0) < _restart()',
+        'holder.get("restart", 0) <= _restart()',
+        LOCK,
+    ),
+    Mutation(
+        "the bare number of an array task is requeued",
+        "slurm/job.sh",
+        '  elif ! scontrol requeue "$job"; then',
+        '  elif ! scontrol requeue "$SLURM_JOB_ID"; then',
+        BATCH,
+    ),
+    Mutation(
+        "a job starts again for ever without getting on",
+        "slurm/job.sh",
+        "[ ${#starts[@]} = 3 ]",
+        "[ ${#starts[@]} = 4 ]",
+        BATCH,
+    ),
+    Mutation(
+        "a rank that was asked to stop takes the others with it",
+        "pipeline/launch/as_rank.py",
+        "        if marker.wanted():",
+        "        if not marker.wanted():",
+        AS_RANK,
+    ),
+)
