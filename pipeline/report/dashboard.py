@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,10 +232,8 @@ def _libraries() -> tuple[Any, Any, Any]:
 
 def _reach(address: str) -> None:
     """Raise OSError if nobody answers there; any answer will do."""
-    try:
+    with suppress(urllib.error.HTTPError):
         urllib.request.urlopen(address, timeout=SECONDS).close()
-    except urllib.error.HTTPError:
-        pass
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Run as a process of its own: mirrors rows through the real W&B client and prints its seconds.
 
-A row with an ``image`` names a picture, whose file is under ``path``; one with a ``table`` holds its
-``columns`` and ``rows``; one with ``figures`` those of the run.
+A row with an ``image`` names a picture, whose file is under ``path``; one with a ``table`` holds
+its ``columns`` and ``rows``; one with ``figures`` those of the run.
 Usage: python -m tests.record.mirror_child RUN_FOLDER ROWS_JSON EXIT_CODE [KEY=VALUE ...]; it
 finishes when its standard input is closed.
 """

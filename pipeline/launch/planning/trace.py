@@ -6,6 +6,7 @@ tensors: no second description of the model can drift from it. A process group t
 stands for the other ranks.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -115,6 +116,7 @@ def _trace(config: Config, place: Place) -> Traced:
         tracker.track_external(decoder)
         with _Fused(), tracker, _handled(decoder, place.gradients):
             for last in range(1 - place.micro_batches, 1):
+                tracker.reset_mod_stats()
                 with sent if last == 0 else nullcontext():
                     nats = decoder(tokens, labels, ids, exchange, facts.consecutive)
                     nats.sum().backward()
@@ -167,7 +169,10 @@ def _handled(decoder: nn.Module, how: str) -> Iterator[None]:
         for parameter in decoder.parameters()
         if hook is not None
     ]
-    yield
+    with warnings.catch_warnings():
+        # the tracker wonders where the gradient is that a hook before its own has taken away
+        warnings.filterwarnings("ignore", module=r"torch\.distributed\._tools\..*")
+        yield
     for one in hooks:
         one.remove()
 
