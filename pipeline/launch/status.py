@@ -15,7 +15,7 @@ from pipeline.record import lock
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import read_rows
 
-_COLUMNS = ("run", "state", "step", "loss", "restarts", "left", "job", "limit", "why")
+_COLUMNS = ("run", "state", "step", "loss", "tokens/s", "restarts", "left", "job", "limit", "why")
 _FIELDS = "%i|%A|%T|%L|%r"
 WAITING, RUNNING = "PENDING", "RUNNING"
 _ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED")
@@ -82,11 +82,12 @@ def status(folders: Sequence[Path]) -> str:
 def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
     rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
     train = [row for row in rows if row["kind"] == "train"]
-    step, loss, left = "0", "-", "-"
+    step, loss, speed, left = "0", "-", "-", "-"
     steps = load(folder.config, [])[0].trainer.max_steps
     if train:
         last = train[-1]
         step, loss = str(last["step"]), f"{last['loss']:.3f}"
+        speed = f"{last['tokens_per_second']:,.0f}"
         if not folder.trained.is_file():
             left = _clock((steps - last["step"]) * last["seconds"] / last["step"])
     holder = _holder(folder)
@@ -98,6 +99,7 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
         _state(folder, job, bool(holder), bool(rows)),
         f"{step}/{steps}",
         loss,
+        speed,
         str(restarts),
         left,
         job.number if job is not None else "-",

@@ -32,7 +32,7 @@ FAULTS = (
         "settings that came later change the identity of a run",
         "pipeline/record/folder.py",
         "return saved_hash(self.config)",
-        'return str(load(self.config, [])[0])',
+        "return str(load(self.config, [])[0])",
         "tests/record/test_folder.py",
     ),
     Mutation(

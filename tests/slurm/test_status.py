@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from pipeline.config.compose import load
+from pipeline.errors import ConfigError
 from pipeline.launch import status
 from pipeline.launch.status import Job
+from pipeline.launch.watch import watch
 from pipeline.record.folder import RunFolder
 
 SMOKE = Path(__file__).parents[2] / "configs" / "smoke.yaml"
@@ -26,7 +28,8 @@ def lines(path: Path, *rows: dict[str, Any]) -> None:
 
 
 def trained_to(folder: RunFolder, step: int) -> None:
-    row = {"kind": "train", "step": step, "loss": 2.5, "seconds": 60.0 * step}
+    row = {"kind": "train", "step": step, "loss": 2.5, "seconds": 60.0 * step,
+           "tokens_per_second": 12345.6}  # fmt: skip
     lines(folder.metrics, {**row, "step": 1}, row, {"kind": "spike", "step": step})
 
 
@@ -56,13 +59,13 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders["learned"].mark_finished()
     trained_to(folders["shaw"], 5)
     assert table(tmp_path, jobs, monkeypatch) == {
-        "smoke/rope-L128-s0": "training 15/20 2.500 2 0:05:00 7_0 1:00:00 -",
-        "smoke/alibi-L128-s0": "waiting 0/20 - 0 - 7_1 2:00:00 Resources",
-        "smoke/t5-L128-s0": "failed 0/20 - 0 - 7_2 - NonZeroExitCode",
-        "smoke/none-L128-s0": "evaluating 20/20 2.500 0 - 7_3 9:00 -",
-        "smoke/learned-L128-s0": "done 0/20 - 0 - 7_4 - -",
-        "smoke/shaw-L128-s0": "stopped 5/20 2.500 0 0:15:00 - - -",
-        "smoke/xpos-L128-s0": "not begun 0/20 - 0 - - - -",
+        "smoke/rope-L128-s0": "training 15/20 2.500 12,346 2 0:05:00 7_0 1:00:00 -",
+        "smoke/alibi-L128-s0": "waiting 0/20 - - 0 - 7_1 2:00:00 Resources",
+        "smoke/t5-L128-s0": "failed 0/20 - - 0 - 7_2 - NonZeroExitCode",
+        "smoke/none-L128-s0": "evaluating 20/20 2.500 12,346 0 - 7_3 9:00 -",
+        "smoke/learned-L128-s0": "done 0/20 - - 0 - 7_4 - -",
+        "smoke/shaw-L128-s0": "stopped 5/20 2.500 12,346 0 0:15:00 - - -",
+        "smoke/xpos-L128-s0": "not begun 0/20 - - 0 - - - -",
     }
 
 
@@ -86,3 +89,33 @@ def test_a_queue_that_does_not_answer_is_said(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert status.queue() == {}
     assert "nothing is known of jobs: no controller" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_watching_ends_when_all_runs_have(
+    terminal: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folders, waited = [made(tmp_path, name) for name in ("rope", "alibi")], list[float]()
+    monkeypatch.setattr(status, "queue", dict)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) > 1:  # nothing changes in the first
+            folders.pop().mark_finished()
+
+    monkeypatch.setattr("pipeline.launch.watch.time.sleep", wait)
+    watch([tmp_path], 2.0)
+    assert waited == [2.0, 2.0, 2.0] and not folders
+    said = capsys.readouterr().out
+    assert said.count("tokens/s") == (4 if terminal else 3)
+    assert said.rstrip().count("done") == 3 and said.startswith("\x1b[H" if terminal else "run ")
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])
+def test_no_time_to_wait_is_refused(every: float, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--every"):
+        watch([tmp_path], every)

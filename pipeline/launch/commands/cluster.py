@@ -1,4 +1,4 @@
-"""Commands for clusters: `submit`, `status` and `sync`."""
+"""Commands for clusters: `submit`, `status`, `watch` and `sync`."""
 
 import argparse
 import shlex
@@ -21,6 +21,10 @@ def add(commands: Any) -> None:
     status = commands.add_parser("status", help="state, step, loss and job of every run")
     status.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     status.set_defaults(command=_status)
+    watch = commands.add_parser("watch", help="the same again and again, until all are finished")
+    watch.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
+    watch.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds; default: 5")
+    watch.set_defaults(command=_watch)
     sync = commands.add_parser("sync", help="send to W&B what was written offline")
     sync.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     sync.set_defaults(command=_sync)
@@ -44,6 +48,13 @@ def _status(arguments: argparse.Namespace) -> int:
     from pipeline.launch.status import status
 
     print(status(arguments.folders))
+    return 0
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from pipeline.launch.watch import watch
+
+    watch(arguments.folders, arguments.every)
     return 0
 
 

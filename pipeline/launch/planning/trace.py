@@ -119,7 +119,8 @@ def _trace(config: Config, place: Place) -> Traced:
                 tracker.reset_mod_stats()
                 with sent if last == 0 else nullcontext():
                     nats = decoder(tokens, labels, ids, exchange, facts.consecutive)
-                    nats.sum().backward()
+                    # as a method it would run without the modes, and blocks are computed again in it
+                    torch.autograd.backward(nats.sum())
                     del nats
     snapshot = tracker.get_tracker_snapshot("peak")[META]
     found = {kind: snapshot[kind] for kind in _MemRefType if kind is not _MemRefType.PARAM}
