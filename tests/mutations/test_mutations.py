@@ -30,6 +30,7 @@ from tests.mutations import (
     mending,
     owning,
     probing,
+    reporting,
     requeueing,
     resuming,
     scoring,
@@ -42,6 +43,7 @@ from tests.mutations.mutation import Mutation
 CATALOGUES = (
     sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
     judging, mending, resuming, stopping, guarding, killing, requeueing, owning,
+    reporting,
 )  # fmt: skip
 MUTATIONS = tuple(fault for catalogue in CATALOGUES for fault in catalogue.FAULTS)
 COPIED = ("pipeline", "configs", "slurm", "tests", "pyproject.toml", "train.py")

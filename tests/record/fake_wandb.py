@@ -10,7 +10,7 @@ import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 ENTITY = "lab"
@@ -75,7 +75,7 @@ class FakeWandb(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> "FakeWandb":
+    def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
 

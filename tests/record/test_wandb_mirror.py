@@ -192,7 +192,7 @@ def test_a_picture_arrives_with_the_rows(folder: Path, server: FakeWandb) -> Non
 def test_figures_and_a_table_arrive_with_the_rows(folder: Path, server: FakeWandb) -> None:
     table = {"table": "eval/rows", "columns": ["length", "loss"], "rows": [[64, 2.5], [128, None]]}
     figures = {"figures": {"cost/parameters": 7, "quality/suffix_loss_L64": 2.5}}
-    rows = [table, figures, task(None)]
+    rows: list[dict[str, Any]] = [table, figures, task(None)]
     _, said = mirror(folder, rows=rows, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
     assert "not taken" not in said
     run = server.only_run()

@@ -66,6 +66,8 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
     for run, value in zip(runs, ("<b>", "<i>"), strict=True):
         text = (run / "config.yaml").read_text()
         (run / "config.yaml").write_text(text.replace("name: ", f"name: {value}"))
+        rows = run / "evaluation" / "rows.jsonl"
+        rows.write_text(rows.read_text().replace('"position": "', f'"position": "{value}'))
     study = collect(runs)
     section = differences_section(study, find_pairs(study, read_values(study)))
     assert "&lt;i&gt;alibi" in section

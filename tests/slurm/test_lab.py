@@ -5,7 +5,6 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,21 +66,8 @@ def test_stopped_until_no_more_requeues_are_left_and_submitted_again(
     every_step_is_sent_once(study)
 
 
-class WithArtifacts(FakeWandb):
-    """Takes tables too; what is COMMITTED need not be uploaded."""
-
-    def _ArtifactType(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"project": {"artifact": None}}
-
-    def _CreateArtifact(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        name = {"id": f"artifact:{wanted['input']['digest']}"}
-        sequence = {"latestArtifact": name}
-        artifact = {**name, "state": "COMMITTED", "artifactSequence": sequence}
-        return {"createArtifact": {"artifact": artifact}}
-
-
 def every_step_is_sent_once(study: Study) -> None:
-    with WithArtifacts() as server:
+    with FakeWandb() as server:
         key = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url}
         said = study.python("-m", "pipeline", "sync", study.folder / "runs", **key)
         assert "5 of 5 segments" in said
