@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from pipeline.errors import FarsightError, disk_refused
-from pipeline.launch.commands import cluster, showing, testing, training
+from pipeline.launch.commands import cluster, planning, showing, testing, training
 from pipeline.record import marker
 
 _EPILOG = (
@@ -59,6 +59,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for group in (training, testing, showing, cluster):
+    for group in (training, planning, testing, showing, cluster):
         group.add(commands)
     return parser

@@ -20,6 +20,7 @@ from pipeline.config.schema import DataConfig
 from pipeline.data.prepare import open_prepared, prepare
 from pipeline.errors import StorageError, disk_refused
 from pipeline.launch import cli, rank
+from pipeline.launch.commands import training
 from pipeline.record.evaluation import EvaluationLog, read_values
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
@@ -192,7 +193,7 @@ def test_what_nobody_expected_to_be_refused_ends_with_74_as_well(
 
     monkeypatch.setattr(RunFolder, "open", full)
     assert rank.main(["train", "run", "prepared"]) == 74
-    monkeypatch.setattr(cli, "load", full)
+    monkeypatch.setattr(training, "load", full)
     assert cli.main(["train", "config.yaml"]) == 74
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2

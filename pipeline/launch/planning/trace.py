@@ -17,7 +17,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
-from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,9 +27,10 @@ from pipeline.model.plan import PRECISIONS
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
 
-# What each tile of these paths is takes Python a while, and tiles grow with the square of the
-# length: longer sequences are extrapolated from this many tokens and half as many.
-MOST_TILED = 4096
+# Longer sequences, in tokens of a rank's ring station, are extrapolated from this many and half as
+# many: by one fused kernel, and by any other path, whose tiles grow with the square of the length
+# and take Python a while each.
+MOST, MOST_TILED = 32768, 4096
 _WHOLE = ("sdpa", "fold")
 META = torch.device("meta")
 
@@ -77,11 +77,11 @@ class Traced:
 def trace(config: Config, place: Place) -> Traced:
     """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`.
 
-    Linear beyond MOST_TILED tokens where attention is not by one fused kernel.
+    Beyond MOST or MOST_TILED tokens a line is followed, which tests hold to longer traces.
     """
     path = tested_path(config, place.device, place.length)
-    most = MOST_TILED * place.ring
-    if path in _WHOLE or place.length <= most:
+    most = (MOST if path in _WHOLE else MOST_TILED) * place.ring
+    if place.length <= most:
         return _trace(_by(config, path), place)
     half, whole = (
         _trace(_by(config, path), replace(place, length=tokens)) for tokens in (most // 2, most)
@@ -114,13 +114,12 @@ def _trace(config: Config, place: Place) -> Traced:
         labels = tokens.clone()
         tracker, sent = MemTracker(), _Sent()
         tracker.track_external(decoder)
-        with _Fused(), tracker, _handled(decoder, place.gradients):
+        with _fused(), tracker, _handled(decoder, place.gradients):
             for last in range(1 - place.micro_batches, 1):
                 tracker.reset_mod_stats()
                 with sent if last == 0 else nullcontext():
                     nats = decoder(tokens, labels, ids, exchange, facts.consecutive)
-                    # as a method it would run without the modes, and blocks are computed again in it
-                    torch.autograd.backward(nats.sum())
+                    nats.sum().backward()
                     del nats
     snapshot = tracker.get_tracker_snapshot("peak")[META]
     found = {kind: snapshot[kind] for kind in _MemRefType if kind is not _MemRefType.PARAM}
@@ -178,16 +177,24 @@ def _handled(decoder: nn.Module, how: str) -> Iterator[None]:
         one.remove()
 
 
-class _Fused(TorchFunctionMode):
-    """torch's fused attention, where the meta device would take a quadratic one."""
+@contextmanager
+def _fused() -> Iterator[None]:
+    """torch's fused attention, where the meta device would take a quadratic one.
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function is not F.scaled_dot_product_attention:
-            return function(*args, **(kwargs or {}))
+    A mode of torch would not reach blocks that the backward pass computes again.
+    """
+    usual = F.scaled_dot_product_attention
+
+    def fused(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float) -> Tensor:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return kernel(*args, 0.0, True, scale=kwargs["scale"])[0]
+        out: Tensor = kernel(q, k, v, 0.0, is_causal, scale=scale)[0]
+        return out
+
+    F.scaled_dot_product_attention = fused
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = usual
 
 
 class _Sent(TorchDispatchMode):
