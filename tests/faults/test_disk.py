@@ -194,7 +194,7 @@ def test_what_nobody_expected_to_be_refused_ends_with_74_as_well(
     monkeypatch.setattr(RunFolder, "open", full)
     assert rank.main(["train", "run", "prepared"]) == 74
     monkeypatch.setattr(training, "load", full)
-    assert cli.main(["train", "config.yaml"]) == 74
+    assert cli.main(["prepare", "config.yaml"]) == 74
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all("error: /runs/a/summary.json: cannot be written: refused" in said for said in lines)

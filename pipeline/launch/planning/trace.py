@@ -22,16 +22,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.config.schema import Config
 from pipeline.evaluate.extended import extend_decoder, tested_path
-from pipeline.model.decoder import Decoder
+from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
 
-# Longer sequences, in tokens of a rank's ring station, are extrapolated from this many and half as
-# many: by one fused kernel, and by any other path, whose tiles grow with the square of the length
-# and take Python a while each.
-MOST, MOST_TILED = 32768, 4096
-_WHOLE = ("sdpa", "fold")
+# Longer sequences are extrapolated: of paths whose work in Python grows with the length, beyond so
+# many tokens a rank; of those whose tiles grow with its square, beyond so many tokens in all.
+MOST_HELD, MOST_TILED = 16384, 4096
+_TILED = ("tile", "contextual")
 META = torch.device("meta")
 
 
@@ -77,16 +76,22 @@ class Traced:
 def trace(config: Config, place: Place) -> Traced:
     """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`.
 
-    Beyond MOST or MOST_TILED tokens a line is followed, which tests hold to longer traces.
+    Beyond MOST_HELD or MOST_TILED tokens a line is followed, which tests hold to longer traces. It
+    is that of a trace whose gradients are moved away: in long sequences the most is there before
+    they are, where in short ones they may hide what grows.
     """
     path = tested_path(config, place.device, place.length)
-    most = (MOST if path in _WHOLE else MOST_TILED) * place.ring
+    config = _by(config, path)
+    most = MOST_TILED * place.ring if path in _TILED else MOST_HELD * place.parts
     if place.length <= most:
-        return _trace(_by(config, path), place)
-    half, whole = (
-        _trace(_by(config, path), replace(place, length=tokens)) for tokens in (most // 2, most)
-    )
-    return half.towards(whole, (place.length - most // 2) / (most - most // 2))
+        return _trace(config, place)
+    moved = replace(place, gradients="moved", micro_batches=1)
+    half, whole = (_trace(config, replace(moved, length=n)) for n in (most // 2, most))
+    line = half.towards(whole, (place.length - most // 2) / (most - most // 2))
+    least = _trace(config, replace(place, length=most)).peak
+    with META:
+        earlier = 4 * parameter_counts(Decoder(config))[0] if place.micro_batches > 1 else 0
+    return replace(line, peak=max(least, line.peak + earlier))
 
 
 def _by(config: Config, path: str) -> Config:
