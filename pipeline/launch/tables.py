@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config.schema import Config
 from pipeline.config.strict_yaml import read
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DataError
 from pipeline.report.page import build_report
 
 
@@ -63,6 +63,9 @@ def report(folders: Sequence[Path], out: Path) -> None:
 
     Runs that are scored on different text, or trained at different lengths, get tables of their
     own: `out`/1, `out`/2 and so on, each said with what sets it apart.
+
+    Raises:
+        DataError: runs cannot be compared, or a run folder is damaged; after the other tables.
     """
     groups: dict[str, list[Path]] = {}
     kinds: dict[str, dict[str, Any]] = {}
@@ -73,9 +76,17 @@ def report(folders: Sequence[Path], out: Path) -> None:
     apart = [
         k for k in decides_text(Config()) if len({repr(kind[k]) for kind in kinds.values()}) > 1
     ]
+    refused: list[str] = []
     for number, (name, group) in enumerate(groups.items(), start=1):
-        page = build_report(group, out if len(groups) == 1 else out / str(number))
+        try:
+            page = build_report(group, out if len(groups) == 1 else out / str(number))
+        except DataError as error:
+            # one group that cannot be reported must not take the others with it
+            refused.append(str(error))
+            continue
         if apart:
             print(", ".join(f"{key}={kinds[name][key]}" for key in apart))
         print((page.parent / "table.txt").read_text(encoding="utf-8"))
         print(f"report: {page}")
+    if refused:
+        raise DataError("\n".join(refused))

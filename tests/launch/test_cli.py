@@ -16,6 +16,7 @@ from pipeline.launch.tables import find_runs
 from pipeline.model.modifier_facts import MODIFIERS
 from pipeline.positions import registry
 from tests.distributed.ranks import ROOT
+from tests.report.synthetic import write_run
 
 CPU_PATHS = ("sdpa", "tile", "contextual")
 DEMO = str(ROOT / "configs" / "demo.yaml")
@@ -258,3 +259,17 @@ def test_separators_that_no_token_ends_in_are_refused_with_the_corpus(
         checks.prepare_all([config])
     tokenizer.pieces = [b"", b"a.", b"b"]
     assert list(checks.prepare_all([config]).values()) == [made]
+
+
+def test_runs_that_cannot_be_reported_do_not_take_the_others_with_them(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, source in enumerate(("a.txt", "b.txt", "c.txt")):
+        config = {"experiment": f"of{number}", "data": {"source": source}}
+        write_run(here, "rope", config=config)
+    (here / "of1" / "rope-L128-s0" / "evaluation" / "rows.jsonl").write_text("{}")
+    assert main(["report", str(here), "--out", "report"]) == 2
+    said = capsys.readouterr()
+    assert "of1/rope-L128-s0/evaluation/rows.jsonl" in said.err
+    pages = [path.parent.name for path in sorted((here / "report").glob("*/index.html"))]
+    assert pages == ["1", "3"] and "data.source=c.txt" in said.out

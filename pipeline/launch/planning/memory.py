@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
-from pipeline.launch.planning.trace import MOST_HELD, Place, trace
+from pipeline.launch.planning.trace import Place, line, trace
 from pipeline.launch.planning.zero import Zero
 from pipeline.positions.base import Facts
 
@@ -85,26 +85,26 @@ def rank_memory(config: Config, zero: Zero, place: Place) -> dict[str, Any]:
 def longest(config: Config, zero: Zero, place: Place, limit: int, most: int | None) -> int:
     """The longest sequence, in tokens, of which a rank trains one at a time within `limit` bytes;
     0 if not even weights and gradients fit. At most `most`, where the encoding ends."""
-    kept, end = sum(zero.kept.values()), min(most or MOST, MOST)
+    kept = sum(zero.kept.values())
     if kept + zero.during_reduction > limit:
         return 0
-    room, unit = limit - kept - zero.during_backward, STEP * place.parts
-
-    def needed(length: int) -> int:
-        one = replace(place, length=length, sequences=1)
-        return trace(config, _as_kept(one, zero)).peak
-
-    if most is not None and needed(end) <= room:
+    room, unit, end = (
+        limit - kept - zero.during_backward,
+        STEP * place.parts,
+        min(most or MOST, MOST),
+    )
+    one = _as_kept(replace(place, sequences=1, length=end), zero)
+    if most is not None and trace(config, one).peak <= room:
         return end
-    # first on the line of long sequences, then nearer to where it ends
-    low, high = 2 * MOST_HELD * place.parts, 4 * MOST_HELD * place.parts
-    for _ in range(3):
-        at_low, at_high = needed(low), needed(high)
-        aimed = int(low + (room - at_low) * (high - low) / (at_high - at_low))
-        if low <= aimed <= high or low >= 2 * MOST_HELD * place.parts <= aimed:
-            break
-        low, high = max(unit, aimed * 3 // 4), max(2 * unit, aimed)
-    return max(0, min(aimed, end)) // unit * unit
+    follows = line(config, one)
+    aimed = min(follows.reaching(room), end)
+    if aimed >= follows.start:
+        return aimed // unit * unit
+    # nearer than the line begins, what is needed grows more slowly: less is sure to fit in the end
+    aimed = min(follows.start, end)
+    while aimed >= unit and (needed := trace(config, replace(one, length=aimed)).peak) > room:
+        aimed = min(aimed * 7 // 8, int(aimed * room / needed)) // unit * unit
+    return max(0, aimed) // unit * unit
 
 
 def _as_kept(place: Place, zero: Zero) -> Place:

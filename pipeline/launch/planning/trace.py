@@ -29,7 +29,7 @@ from pipeline.parallel.ring import exchange_for
 
 # Longer sequences are extrapolated: of paths whose work in Python grows with the length, beyond so
 # many tokens a rank; of those whose tiles grow with its square, beyond so many tokens in all.
-MOST_HELD, MOST_TILED = 16384, 4096
+MOST_HELD, MOST_TILED = 4096, 4096
 _TILED = ("tile", "contextual")
 META = torch.device("meta")
 
@@ -73,25 +73,60 @@ class Traced:
         return Traced(*(round(a + share * (b - a)) for a, b in pairs))
 
 
-def trace(config: Config, place: Place) -> Traced:
-    """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`.
+@dataclass(frozen=True)
+class Line:
+    """What long sequences need, beyond `start` tokens: `half` and `whole` are traces of start / 2
+    and start tokens, `least` and `earlier` are bytes of gradients that these leave out.
 
-    Beyond MOST_HELD or MOST_TILED tokens a line is followed, which tests hold to longer traces. It
-    is that of a trace whose gradients are moved away: in long sequences the most is there before
-    they are, where in short ones they may hide what grows.
+    Gradients are moved away in them: in long sequences the most is there before gradients are,
+    where in short ones gradients may hide what grows.
     """
+
+    start: int
+    half: Traced
+    whole: Traced
+    least: int
+    earlier: int
+
+    def at(self, length: int) -> Traced:
+        """A sequence of `length` tokens."""
+        share = (length - self.start // 2) / (self.start - self.start // 2)
+        found = self.half.towards(self.whole, share)
+        return replace(found, peak=max(self.least, found.peak + self.earlier))
+
+    def reaching(self, peak: int) -> int:
+        """The tokens of which the peak is so many bytes."""
+        grows = (self.whole.peak - self.half.peak) / (self.start - self.start // 2)
+        return int(self.start + (peak - self.earlier - self.whole.peak) / grows)
+
+
+def trace(config: Config, place: Place) -> Traced:
+    """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`."""
     path = tested_path(config, place.device, place.length)
-    config = _by(config, path)
-    most = MOST_TILED * place.ring if path in _TILED else MOST_HELD * place.parts
-    if place.length <= most:
-        return _trace(config, place)
+    if place.length <= _start(path, place):
+        return _trace(_by(config, path), place)
+    return line(config, place).at(place.length)
+
+
+def line(config: Config, place: Place) -> Line:
+    """The line that the needs of sequences as long as that of `place`, and longer ones, follow."""
+    path = tested_path(config, place.device, place.length)
+    config, start = _by(config, path), _start(path, place)
     moved = replace(place, gradients="moved", micro_batches=1)
-    half, whole = (_trace(config, replace(moved, length=n)) for n in (most // 2, most))
-    line = half.towards(whole, (place.length - most // 2) / (most - most // 2))
-    least = _trace(config, replace(place, length=most)).peak
+    half, whole = (_trace(config, replace(moved, length=n)) for n in (start // 2, start))
     with META:
-        earlier = 4 * parameter_counts(Decoder(config))[0] if place.micro_batches > 1 else 0
-    return replace(line, peak=max(least, line.peak + earlier))
+        wide = 4 * parameter_counts(Decoder(config))[0]
+    return Line(
+        start,
+        half,
+        whole,
+        least=_trace(config, replace(place, length=start)).peak,
+        earlier=wide if place.micro_batches > 1 else 0,
+    )
+
+
+def _start(path: str, place: Place) -> int:
+    return MOST_TILED * place.ring if path in _TILED else MOST_HELD * place.parts
 
 
 def _by(config: Config, path: str) -> Config:
@@ -195,7 +230,7 @@ def _fused() -> Iterator[None]:
         out: Tensor = kernel(q, k, v, 0.0, is_causal, scale=scale)[0]
         return out
 
-    F.scaled_dot_product_attention = fused
+    F.scaled_dot_product_attention = fused  # type: ignore[assignment]
     try:
         yield
     finally:
