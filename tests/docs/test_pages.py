@@ -12,6 +12,7 @@ import pytest
 from tests.distributed.ranks import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+COPIED = ("pipeline", "configs", "docs", "tests", "pyproject.toml", "train.py")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -24,11 +25,14 @@ def commands(page: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project to run them in."""
-    away = shutil.ignore_patterns(
-        ".git", ".venv", "runs", "build", "wandb", "report", "__pycache__"
-    )
     copy: Path = tmp_path_factory.mktemp("pages") / "farsight"
-    shutil.copytree(ROOT, copy, ignore=away)
+    copy.mkdir()
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
     (copy / "data" / "prepared").mkdir(parents=True, exist_ok=True)
     return copy
 
