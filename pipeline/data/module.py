@@ -10,10 +10,19 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline.config.schema import Config
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.stop import ignore_stops
+from pipeline.parallel.stop import ignore_stops, stops_held
 from pipeline.positions.position_ids import PositionIds, generator, pack_ids
 
 Ids = npt.NDArray[np.int64]
+
+
+class _Loader(DataLoader[dict[str, Any]]):
+    """Its processes begin deaf to requests to stop: until `ignore_stops` runs in them, torch's own
+    handler would end them."""
+
+    def __iter__(self) -> Any:
+        with stops_held():
+            return super().__iter__()
 
 
 class TrainingSequences(Protocol):
@@ -111,7 +120,7 @@ class TrainingData(L.LightningDataModule):
         """All micro-batches of the run that are left, in order."""
         mesh = self.trainer.strategy.mesh  # type: ignore[union-attr]
         done = self.done_before, self.first
-        return DataLoader(
+        return _Loader(
             MicroBatches(self.sequences, self.config, mesh, self.scheme, *done),
             batch_size=None,
             shuffle=False,

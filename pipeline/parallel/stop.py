@@ -8,6 +8,8 @@ may run inside a collective, and must be done by all ranks at the same place
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -47,6 +49,16 @@ class StopRequest:
                 self._group = dist.new_group(backend="gloo")
             dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
         return int(told)
+
+
+@contextmanager
+def stops_held() -> Iterator[None]:
+    """What is started in here never hears the signals; this process hears them afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ignore_stops(worker: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.parallel.stop import SIGNALS, StopRequest, ignore_stops
+from pipeline.parallel.stop import SIGNALS, StopRequest, ignore_stops, stops_held
 from tests.distributed.ranks import ROOT
 
 
@@ -63,3 +63,19 @@ def test_a_loader_process_ignores_the_signals() -> None:
     assert in_child("ignore_stops(0)") == 40
     ignore_stops(0)
     assert all(signal.getsignal(number) is signal.SIG_IGN for number in SIGNALS)
+
+
+def test_what_is_started_while_signals_are_held_never_hears_them() -> None:
+    stop = StopRequest()
+    stop.listen()
+    with stops_held():
+        child = subprocess.Popen(["sleep", "60"])
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.signal == 0
+    assert stop.agreed() == signal.SIGUSR1
+    for number in SIGNALS:
+        child.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    child.kill()
+    assert child.wait(10) == -signal.SIGKILL
