@@ -44,7 +44,7 @@ def cached_widths(decoder: Decoder, config: Config) -> list[tuple[int, int]]:
     length = min(2, config.train_length)
     site = Site(0, range(model.heads), length)
     widths = []
-    with torch.device("meta"):
+    with decoder.embedding.weight.device:
         q = torch.empty((1, model.heads, length, model.head_width), dtype=kind)
         ids = torch.arange(length)[None]
         for layer in range(model.layers):

@@ -69,11 +69,11 @@ def test_pipeline_commands_are_understood(
         assert main([*arguments, "--repeats", "0"]) == 2
         assert "--repeats=0" in capsys.readouterr().err
         return
-    if arguments[0] in ("prepare", "submit"):
+    if arguments[0] in ("prepare", "submit", "plan"):
         arguments[1] = str(ROOT / arguments[1])
     code = main(arguments)
     printed = capsys.readouterr()
-    if arguments[0] in ("positions", "submit"):
+    if arguments[0] in ("positions", "submit", "plan"):
         assert code == 0 and "rope" in printed.out
     else:
         assert code == 2 and re.search("FOLDER|run folder", printed.err)

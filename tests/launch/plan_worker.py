@@ -90,3 +90,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=5))
     print(json.dumps(growth(config_of(json.loads(Path(sys.argv[1]).read_text())))))
+    # or a thread of gloo may be alive when the interpreter ends, and abort it
+    dist.destroy_process_group()

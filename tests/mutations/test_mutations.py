@@ -29,6 +29,7 @@ from tests.mutations import (
     measuring,
     mending,
     owning,
+    planning,
     probing,
     reporting,
     requeueing,
@@ -43,7 +44,7 @@ from tests.mutations.mutation import Mutation
 CATALOGUES = (
     sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
     judging, mending, resuming, stopping, guarding, killing, requeueing, owning,
-    reporting,
+    reporting, planning,
 )  # fmt: skip
 MUTATIONS = tuple(fault for catalogue in CATALOGUES for fault in catalogue.FAULTS)
 COPIED = ("pipeline", "configs", "slurm", "tests", "pyproject.toml", "train.py")

@@ -29,7 +29,7 @@ def _config(parser: argparse.ArgumentParser, command: Callable[..., int]) -> Non
 
 def _train(arguments: argparse.Namespace) -> int:
     stop = listening()
-    from pipeline.launch.checks import describe
+    from pipeline.launch.checks import describe, say
     from pipeline.launch.frozen import named_runs
     from pipeline.launch.study import train_study
 
@@ -37,6 +37,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         for config, name in named:
             print(f"# {name}: {describe(config)}\n{canonical_yaml(config)}")
+        say(f"what it needs, in memory and time: python -m pipeline plan {arguments.config}")
         return 0
     if stop is not None:
         from pipeline.launch.as_rank import train_as_rank

@@ -117,6 +117,10 @@ def _notes(plan: dict[str, Any], shown: dict[str, Any], more: dict[str, Any]) ->
     if more["device"] == "cuda":
         size = 2 if shown["precision"] == "bf16" and shown["zero_stage"] == 2 else 4
         notes.append(_BUCKET.format(share=min(1.0, 5e8 * size / shown["rank"]["peak"])))
+    notes.append(
+        f"Rank 0 holds {_mib(12 * shown['parameters']['all'])} MiB of main memory more while it "
+        "writes a checkpoint: not in the peaks above."
+    )
     if more["gpu_memory"] is not None:
         notes.append("longest: tokens of one sequence at a time, no reserve for fragmentation.")
     return [*notes, "What each figure means and how it was checked: docs/planner.md"]

@@ -31,6 +31,7 @@ from pipeline.parallel.ring import exchange_for
 # many tokens a rank; of those whose tiles grow with its square, beyond so many tokens in all.
 MOST_HELD, MOST_TILED = 4096, 4096
 _TILED = ("tile", "contextual")
+_BARE = 16  # tokens of a vocabulary that is as good as none
 META = torch.device("meta")
 
 
@@ -78,13 +79,15 @@ class Line:
     """What long sequences need, beyond `start` tokens: `half` and `whole` are traces of start / 2
     and start tokens, `least` and `earlier` are bytes of gradients that these leave out.
 
-    Gradients are moved away in them: in long sequences the most is there before gradients are,
-    where in short ones gradients may hide what grows.
+    Gradients are moved away in them, and `blocks` are the peaks of the same two lengths with hardly
+    a vocabulary, those of its gradient added: in long sequences the most is there in the backward
+    pass of a block, which in short ones gradients and logits may hide.
     """
 
     start: int
     half: Traced
     whole: Traced
+    blocks: tuple[int, int]
     least: int
     earlier: int
 
@@ -92,16 +95,19 @@ class Line:
         """A sequence of `length` tokens."""
         share = (length - self.start // 2) / (self.start - self.start // 2)
         found = self.half.towards(self.whole, share)
-        return replace(found, peak=max(self.least, found.peak + self.earlier))
+        half, whole = self.blocks
+        peak = max(found.peak, round(half + share * (whole - half)))
+        return replace(found, peak=max(self.least, peak + self.earlier))
 
     def reaching(self, peak: int) -> int:
         """The tokens of which the peak is so many bytes."""
-        grows = (self.whole.peak - self.half.peak) / (self.start - self.start // 2)
-        return int(self.start + (peak - self.earlier - self.whole.peak) / grows)
+        room, tokens = peak - self.earlier, self.start - self.start // 2
+        lines = ((self.half.peak, self.whole.peak), self.blocks)
+        return min(int(self.start + (room - b) * tokens / (b - a)) for a, b in lines)
 
 
 def trace(config: Config, place: Place) -> Traced:
-    """What a micro-batch takes at `place`; sequence groups are those of `place`, not of `config`."""
+    """What a micro-batch takes at `place`, whose sequence groups count, not those of `config`."""
     path = tested_path(config, place.device, place.length)
     if place.length <= _start(path, place):
         return _trace(_by(config, path), place)
@@ -113,13 +119,18 @@ def line(config: Config, place: Place) -> Line:
     path = tested_path(config, place.device, place.length)
     config, start = _by(config, path), _start(path, place)
     moved = replace(place, gradients="moved", micro_batches=1)
-    half, whole = (_trace(config, replace(moved, length=n)) for n in (start // 2, start))
+    lengths = [replace(moved, length=n) for n in (start // 2, start)]
+    half, whole = (_trace(config, one) for one in lengths)
+    bare = replace(config, data=replace(config.data, vocab=_BARE))
+    table = 4 * (config.data.vocab - _BARE) * config.model.width
+    blocks = tuple(_trace(bare, one).peak + table for one in lengths)
     with META:
         wide = 4 * parameter_counts(Decoder(config))[0]
     return Line(
         start,
         half,
         whole,
+        blocks=(blocks[0], blocks[1]),
         least=_trace(config, replace(place, length=start)).peak,
         earlier=wide if place.micro_batches > 1 else 0,
     )
@@ -158,9 +169,7 @@ def _trace(config: Config, place: Place) -> Traced:
             for last in range(1 - place.micro_batches, 1):
                 tracker.reset_mod_stats()
                 with sent if last == 0 else nullcontext():
-                    nats = decoder(tokens, labels, ids, exchange, facts.consecutive)
-                    nats.sum().backward()
-                    del nats
+                    decoder(tokens, labels, ids, exchange, facts.consecutive).sum().backward()
     snapshot = tracker.get_tracker_snapshot("peak")[META]
     found = {kind: snapshot[kind] for kind in _MemRefType if kind is not _MemRefType.PARAM}
     return Traced(

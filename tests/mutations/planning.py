@@ -1,0 +1,52 @@
+"""Faults of the planner: what it counts, keeps and sends."""
+
+from tests.mutations.mutation import Mutation
+
+ACCOUNTING = "tests/model/test_accounting.py"
+TRACE = "tests/launch/test_plan_trace.py"
+PLAN = "tests/launch/test_plan.py"
+
+FAULTS = (
+    Mutation(
+        "a window keeps the keys of the whole sequence",
+        "pipeline/model/accounting.py",
+        "    kept = min(length, model.attention_window or length)",
+        "    kept = length",
+        ACCOUNTING,
+    ),
+    Mutation(
+        "biases of queries are counted with the encoding",
+        "pipeline/model/accounting.py",
+        '("attention", ".attention.")',
+        '("position", ".attention.")',
+        ACCOUNTING,
+    ),
+    Mutation(
+        "attention is traced by a quadratic kernel",
+        "pipeline/launch/planning/trace.py",
+        "        with _fused(), tracker,",
+        "        with tracker,",
+        TRACE,
+    ),
+    Mutation(
+        "of a ring only the last step is counted",
+        "pipeline/launch/planning/trace.py",
+        "            self.ring += sum(",
+        "            self.ring = sum(",
+        TRACE,
+    ),
+    Mutation(
+        "one rank does the work of all",
+        "pipeline/launch/planning/rate.py",
+        "(rate * workers)",
+        "rate",
+        PLAN,
+    ),
+    Mutation(
+        "the copy of gradients that is reduced is forgotten",
+        "pipeline/launch/planning/zero.py",
+        "            together = max(copies, share)",
+        "            together = 0",
+        PLAN,
+    ),
+)
