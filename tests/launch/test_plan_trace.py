@@ -85,3 +85,13 @@ def test_gradients_are_as_the_engine_keeps_them() -> None:
     wide = trace(config, Place(2, 1, gradients="widened")).peak
     assert 3.5 * numbers < wide <= 4 * numbers + base
     assert trace(config, Place(2, 1, micro_batches=2, gradients="widened")).peak >= 4 * numbers
+
+
+def test_the_path_is_that_of_the_group_planned_for() -> None:
+    """Alone on a GPU t5 is computed far and near, in a ring in tiles, whatever is configured."""
+    config, seen = config_of("t5"), []
+    for ring in (1, 2):
+        config.trainer.ring = ring
+        seen.append([trace(config, Place(512, 1, 2, n, device="cuda")) for n in (1, 2)])
+    assert seen[0] == seen[1]
+    assert [one.ring > 0 for one in seen[0]] == [False, True]

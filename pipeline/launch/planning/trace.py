@@ -108,7 +108,7 @@ class Line:
 
 def trace(config: Config, place: Place) -> Traced:
     """What a micro-batch takes at `place`, whose sequence groups count, not those of `config`."""
-    path = tested_path(config, place.device, place.length)
+    path = _path(config, place)
     if place.length <= _start(path, place):
         return _trace(_by(config, path), place)
     return line(config, place).at(place.length)
@@ -116,7 +116,7 @@ def trace(config: Config, place: Place) -> Traced:
 
 def line(config: Config, place: Place) -> Line:
     """The line that the needs of sequences as long as that of `place`, and longer ones, follow."""
-    path = tested_path(config, place.device, place.length)
+    path = _path(config, place)
     config, start = _by(config, path), _start(path, place)
     moved = replace(place, gradients="moved", micro_batches=1)
     lengths = [replace(moved, length=n) for n in (start // 2, start)]
@@ -134,6 +134,11 @@ def line(config: Config, place: Place) -> Line:
         least=_trace(config, replace(place, length=start)).peak,
         earlier=wide if place.micro_batches > 1 else 0,
     )
+
+
+def _path(config: Config, place: Place) -> str:
+    placed = replace(config, trainer=replace(config.trainer, ring=place.ring))
+    return tested_path(placed, place.device, place.length)
 
 
 def _start(path: str, place: Place) -> int:
