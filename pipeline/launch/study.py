@@ -37,9 +37,8 @@ def train_study(named: Sequence[tuple[Config, str]]) -> None:
     Raises:
         FarsightError: bad input, before anything is written; or a rank failed.
     """
+    check_names(named)
     runs, names = [config for config, _ in named], [name for _, name in named]
-    if len(set(names)) < len(names):
-        raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
     for config, name in zip(runs, names, strict=True):
         check_one_node(config)
         check_devices(config)
@@ -81,6 +80,12 @@ def train_study(named: Sequence[tuple[Config, str]]) -> None:
     # one run's page must not replace that of its whole study
     where = folders[0] if len(runs) == 1 else folders[0].parent
     report(folders, where / "report")
+
+
+def check_names(named: Sequence[tuple[Config, str]]) -> None:
+    """Raises ConfigError if two runs would share a folder."""
+    if len({name for _, name in named}) < len(named):
+        raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
 
 
 def varied_keys(runs: Sequence[Config]) -> list[str]:

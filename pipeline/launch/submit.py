@@ -13,6 +13,7 @@ from pipeline.launch.checks import check_model, data_key, describe, prepare_all,
 from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.frozen import Named, freeze_code, named_runs
 from pipeline.launch.status import queue, submitted
+from pipeline.launch.study import check_names
 from pipeline.record.environment import code_sha256
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog
@@ -96,8 +97,7 @@ def _wanted(named: Sequence[Named]) -> list[Named]:
     Raises:
         ConfigError: a run is refused, or two would share a folder.
     """
-    if len({name for _, name in named}) < len(named):
-        raise ConfigError("sweep: two of its runs would share a run folder; drop repeated values")
+    check_names(named)
     wanted, jobs = [], queue()
     for config, name in named:
         check_model(config)

@@ -126,15 +126,24 @@ def read_values(rows: Path, row: Mapping[str, Any]) -> Values:
     named = re.fullmatch(r"[A-Za-z0-9_.-]+-([0-9a-f]{12})\.npz", str(row["values"]))
     if not named:
         raise DataError(f"{rows}: `values` = {row['values']!r} is no name of a file of values")
-    path = rows.parent / "values" / named[0]
+    return read_arrays(rows.parent / "values" / named[0])
+
+
+def read_arrays(path: Path) -> Values:
+    """The arrays of one file, held against the digits in its name, if it has any.
+
+    Raises:
+        DataError: it is missing, damaged, exchanged or holds something else.
+    """
+    named = re.search(r"-([0-9a-f]{12})\.npz$", path.name)
     try:
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest()[:12] != named[1]:
+        if named and hashlib.sha256(content).hexdigest()[:12] != named[1]:
             raise DataError(f"{path}: damaged or exchanged; evaluate the run again")
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
             values = {name: found[name] for name in found.files}
         if not all(isinstance(value, np.ndarray) for value in values.values()):
             raise ValueError("it holds something else than arrays")
         return values
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}); evaluate the run again") from error

@@ -1,10 +1,6 @@
 """The nats of single targets behind the suffix losses of a study, where its runs keep them."""
 
-import hashlib
-import io
 import math
-import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +11,7 @@ import numpy.typing as npt
 
 from pipeline.config.label import file_name
 from pipeline.errors import DataError
+from pipeline.record.evaluation import read_arrays
 from pipeline.report.collect import Study
 from pipeline.report.reading import Run
 
@@ -112,13 +109,8 @@ def _read(path: Path, row: Mapping[str, Any]) -> Nats:
     """[documents, suffix_tokens] of one row."""
     again = "Evaluate the run again"
     try:
-        content = path.read_bytes()
-        named = re.search(r"-([0-9a-f]{12})\.npz$", path.name)
-        if named and hashlib.sha256(content).hexdigest()[:12] != named[1]:
-            raise DataError(f"{path}: damaged or exchanged. {again}")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            nats = np.asarray(file["nats"], dtype=np.float64)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        nats = np.asarray(read_arrays(path)["nats"], dtype=np.float64)
+    except (ValueError, KeyError) as error:
         raise DataError(f"{path}: cannot be read ({error}). {again}") from error
     documents, targets = row["documents"], row["suffix_tokens"]
     if nats.shape != (documents * targets,):

@@ -44,7 +44,7 @@ FAULTS = (
     Mutation(
         "values that are damaged taken over",
         "pipeline/record/evaluation.py",
-        "if hashlib.sha256(content).hexdigest()[:12] != named[1]:",
+        "if named and hashlib.sha256(content).hexdigest()[:12] != named[1]:",
         "if len(content) == 0:",
         EVALUATION,
     ),
