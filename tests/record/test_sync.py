@@ -10,8 +10,6 @@ from pipeline.record import lock
 from tests.record.fake_wandb import FakeWandb
 from tests.record.mirroring import KEY, ROWS, mirror
 
-pytest_plugins = ("tests.record.conftest",)
-
 
 def test_every_segment_is_sent_once(
     folder: Path,
