@@ -22,6 +22,7 @@ from pipeline.evaluate.steps import Row, Step, Values
 from pipeline.evaluate.suite import plan, run_suite
 from pipeline.evaluate.tasks import task_steps
 from pipeline.model.decoder import Decoder, load_weights
+from pipeline.model.flops import step_flops
 from pipeline.model.plan import as_tested
 from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
@@ -31,6 +32,7 @@ from pipeline.record.environment import code_sha256
 from pipeline.record.evaluation import EvaluationLog
 from pipeline.record.folder import RunFolder
 from pipeline.record.progress import progress_bar
+from pipeline.training.speed import Speedometer
 
 
 def evaluate(
@@ -68,12 +70,17 @@ def evaluate(
     bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
     watch = HangWatch(config.trainer.hang_timeout, "evaluate")
 
+    measured, keys = Measured(config, device), list[str]()
+
     def progress(tokens: int) -> None:
         watch.beat("the evaluation")
         bar.update(tokens)
+        step = steps[len(keys)]
+        if step.key not in known:
+            bar.set_postfix_str(measured.words(tokens, step.length), refresh=False)
 
     batch, facts = config.evaluate.batch_tokens, row_facts(manifest, prepared)
-    scorer, keys = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress), list[str]()
+    scorer = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress)
     try:
         _go_on(stop, len(known))
         for row, values in run_suite(config, scorer, steps, known):
@@ -92,6 +99,21 @@ def evaluate(
     if log is not None:
         log.finish(keys)
     return time.monotonic() - began
+
+
+class Measured:
+    """What a bar says of the rows that this process has measured; all ranks make one together."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        # the weights of an export are fp32, whatever they were trained in
+        self.config, self.meter = config, Speedometer(device, torch.float32)
+        self.flops, self.began = 0.0, time.monotonic()
+
+    def words(self, tokens: int, length: int) -> str:
+        """After so many more tokens, in windows of `length`; a forward is a third of a step."""
+        whole = step_flops(self.config.model, self.config.data.vocab, length)
+        self.flops += tokens * whole / (3 * length)
+        return self.meter.words(self.flops / (time.monotonic() - self.began))
 
 
 def _path_of(row: Row, config: Config, device: torch.device) -> str | None:

@@ -5,7 +5,6 @@ Started by `pipeline.launch.ranks`, never by hand. Rank 0 alone writes.
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -37,6 +36,7 @@ from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
 from pipeline.record.wandb_mirror import WandbMirror
 from pipeline.training.fit import Fitted, device_type, fit, on_gpu
+from pipeline.training.speed import peak_memory
 
 
 def set_up(config: Config) -> torch.device:
@@ -58,15 +58,6 @@ def set_up(config: Config) -> torch.device:
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(hours=1))
     return device
-
-
-def peak_memory(device: torch.device) -> int:
-    """Most bytes any rank held so far: GPU memory allocated, or resident memory on a CPU."""
-    if device.type == "cuda":
-        own = torch.cuda.max_memory_allocated(device)
-    else:
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return int(world_max(own, device))
 
 
 def train(
@@ -143,7 +134,7 @@ def _fit_and_export(
         resumed=resumed.state,
         stop=stop,
     )
-    memory = peak_memory(device)
+    memory = int(world_max(peak_memory(device), device))
     if log is not None:
         resumed.keeper.prune()
         save_export(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.compose import load
 from pipeline.errors import StorageError
@@ -15,7 +16,10 @@ from pipeline.record import lock
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import read_rows
 
-_COLUMNS = ("run", "state", "step", "loss", "tokens/s", "restarts", "left", "job", "limit", "why")
+_COLUMNS = (
+    "run", "state", "step", "loss", "tokens/s", "MFU", "memory", "restarts", "left", "job", "limit",
+    "why",
+)  # fmt: skip
 _FIELDS = "%i|%A|%T|%L|%r"
 WAITING, RUNNING = "PENDING", "RUNNING"
 _ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED")
@@ -82,12 +86,12 @@ def status(folders: Sequence[Path]) -> str:
 def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
     rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
     train = [row for row in rows if row["kind"] == "train"]
-    step, loss, speed, left = "0", "-", "-", "-"
+    step, loss, left, speed = "0", "-", "-", ("-",) * 3
     steps = load(folder.config, [])[0].trainer.max_steps
     if train:
         last = train[-1]
         step, loss = str(last["step"]), f"{last['loss']:.3f}"
-        speed = f"{last['tokens_per_second']:,.0f}"
+        speed = _speed(last)
         if not folder.trained.is_file():
             left = _clock((steps - last["step"]) * last["seconds"] / last["step"])
     holder = _holder(folder)
@@ -99,13 +103,21 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
         _state(folder, job, bool(holder), bool(rows)),
         f"{step}/{steps}",
         loss,
-        speed,
+        *speed,
         str(restarts),
         left,
         job.number if job is not None else "-",
         job.left if job is not None and active else "-",
         job.reason if job is not None and job.reason != "None" else "-",
     )
+
+
+def _speed(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Tokens per second, MFU and the most memory of rank 0; a row of an earlier version has one."""
+    tokens = f"{row['tokens_per_second']:,.0f}"
+    if "mfu" not in row:
+        return tokens, "-", "-"
+    return tokens, f"{row['mfu']:.0%}", f"{row['peak_memory_bytes'] / 2**20:,.0f} MiB"
 
 
 def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool) -> str:

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
 KILLS = int(os.environ.get("FARSIGHT_KILLS", "12"))
 STEPS, SAVE_EVERY, KEEP = 24, 2, 2
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes")
 RUN = Path("path") / "rope-L33-s0"
 
 

@@ -15,6 +15,7 @@ import pytest
 from pipeline.record.metrics import read_rows
 from tests.distributed.ranks import ROOT
 from tests.launch.made_study import command, write_study
+from tests.training.resume_worker import TIMES
 
 pytestmark = pytest.mark.distributed
 
@@ -34,10 +35,7 @@ def run_folder(study: Path, position: str = "t5") -> Path:
 
 
 def rows_without_time(path: Path) -> list[dict[str, Any]]:
-    return [
-        {k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")}
-        for row in read_rows(path)
-    ]
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read_rows(path)]
 
 
 def test_the_table_and_the_page_are_there(study: Path) -> None:
@@ -45,6 +43,17 @@ def test_the_table_and_the_page_are_there(study: Path) -> None:
     assert "learned" in printed and "t5" in printed and "not defined beyond 33" in printed
     page = study / "runs" / "path" / "report" / "index.html"
     assert str(page) in printed and page.stat().st_size > 10_000
+
+
+def test_train_rows_tell_speed_and_memory(study: Path) -> None:
+    """MFU is in proportion to tokens per second; memory only grows, up to that of the summary."""
+    rows = read_rows(run_folder(study) / "metrics.jsonl")
+    train = [row for row in rows if row["kind"] == "train"]
+    shares = [row["mfu"] / row["tokens_per_second"] for row in train]
+    assert shares == pytest.approx([shares[0]] * 3) and 0 < train[0]["mfu"] < 1.2
+    held = [row["peak_memory_bytes"] for row in train]
+    most = json.loads((run_folder(study) / "summary.json").read_text())["peak_memory_bytes"]
+    assert 50 * 2**20 < held[0] <= held[1] <= held[2] <= most
 
 
 def test_training_wrote_every_row(study: Path) -> None:

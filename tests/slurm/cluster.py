@@ -16,7 +16,7 @@ from pipeline.record.metrics import read_rows
 from tests.distributed.ranks import ROOT
 from tests.launch.made_study import write_study
 
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes")
 SHORT = ("--time=10", "--gpus-per-node=1", "--mem=0")
 
 

@@ -28,8 +28,8 @@ def lines(path: Path, *rows: dict[str, Any]) -> None:
 
 
 def trained_to(folder: RunFolder, step: int) -> None:
-    row = {"kind": "train", "step": step, "loss": 2.5, "seconds": 60.0 * step,
-           "tokens_per_second": 12345.6}  # fmt: skip
+    row = {"kind": "train", "step": step, "loss": 2.5, "seconds": 60.0 * step, "mfu": 0.614,
+           "tokens_per_second": 12345.6, "peak_memory_bytes": 700 * 2**20}  # fmt: skip
     lines(folder.metrics, {**row, "step": 1}, row, {"kind": "spike", "step": step})
 
 
@@ -59,13 +59,13 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders["learned"].mark_finished()
     trained_to(folders["shaw"], 5)
     assert table(tmp_path, jobs, monkeypatch) == {
-        "smoke/rope-L128-s0": "training 15/20 2.500 12,346 2 0:05:00 7_0 1:00:00 -",
-        "smoke/alibi-L128-s0": "waiting 0/20 - - 0 - 7_1 2:00:00 Resources",
-        "smoke/t5-L128-s0": "failed 0/20 - - 0 - 7_2 - NonZeroExitCode",
-        "smoke/none-L128-s0": "evaluating 20/20 2.500 12,346 0 - 7_3 9:00 -",
-        "smoke/learned-L128-s0": "done 0/20 - - 0 - 7_4 - -",
-        "smoke/shaw-L128-s0": "stopped 5/20 2.500 12,346 0 0:15:00 - - -",
-        "smoke/xpos-L128-s0": "not begun 0/20 - - 0 - - - -",
+        "smoke/rope-L128-s0": "training 15/20 2.500 12,346 61% 700 MiB 2 0:05:00 7_0 1:00:00 -",
+        "smoke/alibi-L128-s0": "waiting 0/20 - - - - 0 - 7_1 2:00:00 Resources",
+        "smoke/t5-L128-s0": "failed 0/20 - - - - 0 - 7_2 - NonZeroExitCode",
+        "smoke/none-L128-s0": "evaluating 20/20 2.500 12,346 61% 700 MiB 0 - 7_3 9:00 -",
+        "smoke/learned-L128-s0": "done 0/20 - - - - 0 - 7_4 - -",
+        "smoke/shaw-L128-s0": "stopped 5/20 2.500 12,346 61% 700 MiB 0 0:15:00 - - -",
+        "smoke/xpos-L128-s0": "not begun 0/20 - - - - 0 - - - -",
     }
 
 

@@ -28,7 +28,7 @@ from tests.evaluate.test_score import toy_documents
 # ten sequences, four a step: epochs end inside step 2 and after steps 5 and 10
 STEPS, BOUNDARY, MIDDLE = 8, 5, 4
 EVERYWHERE = (1, MIDDLE, BOUNDARY - 1, BOUNDARY, BOUNDARY + 1, STEPS - 1)
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,11 @@ from typing import Any
 import lightning as L
 
 from pipeline.config.schema import TrainerConfig
+from pipeline.model.flops import step_flops
+from pipeline.model.plan import PRECISIONS
 from pipeline.record.progress import progress_bar
 from pipeline.training.module import Pretraining, StepResult
+from pipeline.training.speed import Speedometer, peak_memory
 from pipeline.training.spikes import SpikeDetector
 
 Write = Callable[[dict[str, Any]], None]
@@ -40,7 +43,12 @@ class Recorder(L.Callback):
         return self._before + time.monotonic() - self._started - self.paused
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start the clock and the bar."""
+        """Measure the peak, start the clock and the bar."""
+        assert isinstance(pl_module, Pretraining)
+        config = pl_module.config
+        self._meter = Speedometer(pl_module.device, PRECISIONS[self.settings.precision])
+        per_sequence = step_flops(config.model, config.data.vocab, config.train_length)
+        self._flops_per_token = per_sequence / config.train_length
         self.bar = progress_bar(
             self.settings.max_steps, self.name, "step", shown=trainer.is_global_zero
         )
@@ -63,7 +71,9 @@ class Recorder(L.Callback):
             seconds = self.seconds
             speed = (self.tokens - self._mark_tokens) / max(seconds - self._mark, 1e-9)
             self._mark, self._mark_tokens = seconds, self.tokens
-            self.bar.set_postfix_str(f"loss {last.loss:.3f}, {speed:,.0f} tokens/s", refresh=False)
+            flops = speed * self._flops_per_token
+            told = f"loss {last.loss:.3f}, {speed:,.0f} tokens/s, {self._meter.words(flops)}"
+            self.bar.set_postfix_str(told, refresh=False)
             row = {
                 "kind": "train",
                 "step": done,
@@ -72,6 +82,8 @@ class Recorder(L.Callback):
                 "learning_rate": last.learning_rate,
                 "gradient_norm": norm,
                 "tokens_per_second": speed,
+                "mfu": self._meter.mfu(flops),
+                "peak_memory_bytes": peak_memory(pl_module.device),
                 "seconds": seconds,
             }
             if trainer.is_global_zero:
