@@ -19,6 +19,7 @@ from pipeline.errors import FarsightError, StorageError
 from pipeline.launch.checks import say
 from pipeline.launch.tables import find_runs
 from pipeline.record import lock
+from pipeline.record.wandb_sent import segments
 
 
 def sync(folders: Sequence[Path]) -> None:
@@ -29,12 +30,12 @@ def sync(folders: Sequence[Path]) -> None:
         FarsightError: W&B did not take a segment; what was sent before is noted.
     """
     for folder in find_runs(folders):
-        segments, sent = _segments(folder / "wandb"), _sent(folder)
-        if segments and _written(folder):
+        found, sent = segments(folder), _sent(folder)
+        if found and _written(folder):
             say(f"{folder} is being written: its newest segment is sent when that has ended")
-            segments.pop()
+            found.pop()
         count = 0
-        for segment in segments:
+        for segment in found:
             digest = hashlib.sha256(segment.read_bytes()).hexdigest()
             if sent.get(segment.parent.name, {}).get("sha256") == digest:
                 continue
@@ -43,13 +44,7 @@ def sync(folders: Sequence[Path]) -> None:
             sent[segment.parent.name] = {"sha256": digest, "time": now}
             write_file(folder / "wandb" / "sent.json", (json.dumps(sent, indent=1) + "\n").encode())
             count += 1
-        print(f"{folder}: {count} of {len(segments)} segments sent now, the others before")
-
-
-def _segments(wandb: Path) -> list[Path]:
-    """The files of all starts, oldest first: their folders are named after the time."""
-    found = [*wandb.glob("offline-run-*/run-*.wandb"), *wandb.glob("run-*/run-*.wandb")]
-    return sorted(found, key=lambda path: path.parent.name.removeprefix("offline-"))
+        print(f"{folder}: {count} of {len(found)} segments sent now, the others before")
 
 
 def _sent(folder: Path) -> dict[str, Any]:

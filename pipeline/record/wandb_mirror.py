@@ -25,6 +25,7 @@ from pipeline.config.redact import public
 from pipeline.config.schema import Config
 from pipeline.errors import Preempted
 from pipeline.record.wandb_points import flat_config, points
+from pipeline.record.wandb_sent import AXIS, Sent, furthest, segments, summary_of
 
 SLACK = 5.0
 # what is sent, in words, and how: by a call with the run and the metrics defined so far
@@ -46,6 +47,7 @@ class WandbMirror:
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
         self._warned = False
+        self._sent = Sent()
         self._exit_code = 0
         self._sync = f"`wandb sync --include-online {shlex.quote(str(folder / 'wandb'))}`"
         if not enabled or config.wandb.mode == "off":
@@ -67,9 +69,12 @@ class WandbMirror:
         return self._thread is not None
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Queue one row of metrics or of an evaluation; the caller goes on at once."""
+        """Queue one row of metrics or of an evaluation; the caller goes on at once.
+
+        A row of training that W&B has from an earlier start is not sent again.
+        """
         if self._thread is not None:
-            self._queue.put(("a row", partial(_log_points, dict(row))))
+            self._queue.put(("a row", partial(self._log_points, dict(row))))
 
     def image(self, name: str, path: Path) -> None:
         """Queue a picture, a PNG file that stays where it is; the caller goes on at once."""
@@ -107,7 +112,10 @@ class WandbMirror:
         self._thread = None
 
     def _work(self) -> None:
-        run, defined = self._start(), set[str]()
+        earlier, defined = segments(self._folder), set[str]()
+        run = self._start()
+        if run is not None:
+            self._try("what was sent before is not known", partial(self._look_back, run, earlier))
         self._started.set()
         while (item := self._queue.get()) is not None:
             what, send = item
@@ -118,6 +126,23 @@ class WandbMirror:
         if run is not None:
             self._try("not everything was sent in time", partial(run.finish, self._exit_code))
         self._leave()
+
+    def _look_back(self, run: Any, earlier: Sequence[Path]) -> None:
+        """Online the server says what it has; what was written offline is to be sent later."""
+        if not run.offline:
+            earlier = [path for path in earlier if path.parent.name.startswith("offline-")]
+        self._sent = furthest(dict(run.summary), *map(summary_of, earlier))
+
+    def _log_points(self, row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
+        for axis, point in points(row):
+            if axis == AXIS and self._sent.holds(point):
+                continue
+            # By exact name: overlapping patterns are resolved in random order by the client.
+            for name in (axis, *point):
+                if name not in defined:
+                    run.define_metric(name, step_metric=None if name == axis else axis)
+                    defined.add(name)
+            run.log(point)
 
     def _log_image(self, name: str, path: Path, run: Any, defined: set[str]) -> None:
         run.log({name: self._wandb.Image(str(path))})
@@ -210,16 +235,6 @@ class WandbMirror:
                 f"W&B: {what}{reason}. Training is not affected and metrics.jsonl is complete; "
                 f"{self._sync} sends what is missing there"
             )
-
-
-def _log_points(row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
-    for axis, point in points(row):
-        # By exact name: overlapping patterns are resolved in random order by the client.
-        for name in (axis, *point):
-            if name not in defined:
-                run.define_metric(name, step_metric=None if name == axis else axis)
-                defined.add(name)
-        run.log(point)
 
 
 def _set_summary(values: Mapping[str, Any], run: Any, defined: set[str]) -> None:

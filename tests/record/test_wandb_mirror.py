@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from matplotlib.figure import Figure
 
 from pipeline.record.wandb_points import points
@@ -61,7 +62,29 @@ def test_a_second_start_goes_on_as_the_same_run(folder: Path, server: FakeWandb)
     mirror(folder, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
     assert (folder / "wandb_id").read_text() == minted
     assert server.only_run().name == minted.strip()
-    assert len(server.only_run().rows) == 2 * POINTS
+    again = server.only_run().rows[POINTS:]
+    assert len(again) == POINTS - 5 - 1  # training is there; an evaluation was made anew
+    assert not any("train/tokens" in row for row in again)
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_after_a_kill_no_point_of_training_is_missing_or_doubled(
+    folder: Path, server: FakeWandb, offline: bool
+) -> None:
+    """The first start sent up to step 4 of 5 and is lost; its evaluation at step 4 was not sent."""
+    mode = "offline" if offline else "online"
+    where = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url, "WANDB_MODE": mode}
+    spike = {"kind": "spike", "step": 4, "tokens": 4 * 4096, "loss": 2.5}
+    short = {**ROWS[5], "step": 4, "tokens": 4 * 4096}
+    mirror(folder, (), [*ROWS[:3], spike, ROWS[3]], 1, **where)
+    trained_again = [{**ROWS[3], "seconds": 2.5, "loss": ROWS[3]["loss"] + 1e-7}, short, ROWS[4]]
+    mirror(folder, (), [*ROWS[:3], spike, *trained_again, ROWS[5]], 0, **where)
+    run = sync(folder, server) if offline else server.only_run()
+    steps = [row["train/step"] for row in run.rows if "train/step" in row]
+    assert steps == [1, 2, 3, 4, 5]
+    assert [row["train/tokens"] for row in run.rows if "train/spike" in row] == [4 * 4096]
+    evaluated = [row["train/tokens"] for row in run.rows if "train/suffix_loss_L64" in row]
+    assert evaluated == [4 * 4096, 5 * 4096]
 
 
 def test_a_run_that_failed_is_shown_as_failed(folder: Path, server: FakeWandb) -> None:
