@@ -58,8 +58,8 @@ def prepare(config: DataConfig) -> Prepared:
 
     The folder is `<config.prepared>/<source>-v<vocab>-<fingerprint>`; the fingerprint covers the
     content of the corpus and every setting that shapes the result. Progress and a final account go
-    to stderr. Raises DataError for a corpus that cannot be used and StorageError if the folder
-    cannot be written; neither leaves anything of it behind.
+    to stderr. Raises DataError for a corpus that cannot be used, or a folder that is not as it was
+    written, and StorageError if the folder cannot be written; neither leaves anything of it behind.
     """
     began = time.monotonic()
     source = find_source(config.source)
@@ -68,7 +68,7 @@ def prepare(config: DataConfig) -> Prepared:
         corpus_sha256 = source_sha256(source, bar.update)
     folder = Path(config.prepared) / _folder_name(config, source, corpus_sha256)
     if folder.exists():
-        return open_prepared(folder)
+        return open_prepared(folder, verify=True)
     survey = _survey(config, source)
     with building(folder) as partial:
         if partial is not None:

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.config.schema import DataConfig
@@ -67,6 +68,20 @@ def test_a_swapped_tokenizer_is_refused(copy: Path, tmp_path: Path) -> None:
     shutil.copy(other.folder / "tokenizer.model", copy)
     with pytest.raises(DataError, match=r"tokenizer\.model: sha256 .* that the packs were made"):
         open_prepared(copy)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_prepared_tokens_that_changed_are_never_trained_on(
+    corpus: Path, tmp_path: Path, split: str
+) -> None:
+    """Two tokens exchanged, so that no size and no id tells."""
+    config = config_for(corpus, tmp_path)
+    tokens = np.memmap(prepare(config).folder / f"{split}.tokens", dtype="<u2", mode="r+")
+    other = int(np.argmax(tokens != tokens[1]))
+    tokens[[1, other]] = tokens[[other, 1]]
+    tokens.flush()
+    with pytest.raises(DataError, match=rf"{split}\.tokens: damaged: its sha256"):
+        prepare(config)
 
 
 @pytest.mark.parametrize("suffix", ["tokens", "documents"])

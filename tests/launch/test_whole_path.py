@@ -93,10 +93,14 @@ def test_running_again_keeps_what_is_finished(study: Path) -> None:
     assert (run_folder(study) / "metrics.jsonl").stat().st_mtime_ns == before
 
 
-def test_the_saved_configuration_is_an_input_and_training_repeats_bit_for_bit(study: Path) -> None:
+def test_the_saved_configuration_repeats_training_bit_for_bit_with_wandb_as_without(
+    study: Path,
+) -> None:
     saved = run_folder(study) / "config.yaml"
-    command("train.py", saved, f"runs={study}/again")
+    command("train.py", saved, f"runs={study}/again", "wandb.mode=auto")
     again = study / "again" / "path" / "t5-L33-s0"
+    (segment,) = (again / "wandb").glob("offline-run-*/*.wandb")
+    assert segment.stat().st_size > 10_000 and not (run_folder(study) / "wandb").exists()
     first, second = (rows_without_time(f / "metrics.jsonl") for f in (run_folder(study), again))
     assert first == second
     manifests = [
@@ -104,6 +108,8 @@ def test_the_saved_configuration_is_an_input_and_training_repeats_bit_for_bit(st
         for f in (run_folder(study), again)
     ]
     assert manifests[0]["tokens"] == manifests[1]["tokens"] == 6 * 8 * 33
+    weights = [manifest["files"]["weights.pt"]["sha256"] for manifest in manifests]
+    assert weights[0] == weights[1]
     losses = [
         [row["loss"] for row in read_rows(f / "evaluation" / "rows.jsonl")]
         for f in (run_folder(study), again)

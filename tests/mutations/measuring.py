@@ -14,6 +14,13 @@ IDS = "tests/positions/test_position_ids.py"
 
 FAULTS = (
     Mutation(
+        "prepared text believed unseen",
+        "pipeline/data/prepare.py",
+        "        return open_prepared(folder, verify=True)",
+        "        return open_prepared(folder)",
+        "tests/data/test_prepared_folder.py",
+    ),
+    Mutation(
         "half of the encoding's gradient",
         "pipeline/positions/t5.py",
         "held = self.table[",
