@@ -5,6 +5,9 @@ value, what is allowed and how to fix it. Mistakes of programmers stay ``assert`
 """
 
 import errno
+import os
+import shutil
+from pathlib import Path
 
 
 class FarsightError(Exception):
@@ -59,12 +62,27 @@ class Preempted(FarsightError):
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
+def free_space(place: str | os.PathLike[str]) -> str:
+    """How much is free on the volume of a path, which need not exist, as errors say it."""
+    folder = Path(place).absolute()
+    while True:
+        try:
+            return f"{shutil.disk_usage(folder).free} bytes are free there"
+        except OSError:
+            if folder == folder.parent:
+                return "how much is free there cannot be told"
+            folder = folder.parent
+
+
 def disk_refused(error: OSError) -> StorageError | None:
     """What a disk that is full, over its quota, broken or read-only is reported by; None for all
     other errors of the operating system, which are no user's."""
     if error.errno not in _DISK:
         return None
+    where, free = "the disk", ""
+    if isinstance(error.filename, str):  # else nobody knows which disk it was
+        where, free = error.filename, f"; {free_space(error.filename)}"
     return StorageError(
-        f"{error.filename or 'the disk'}: cannot be written: {error.strerror}. Free some space, or "
-        "choose another folder; what was whole there before is whole"
+        f"{where}: cannot be written: {error.strerror}{free}. Free some space, or choose another "
+        "folder; what was whole there before is whole"
     )

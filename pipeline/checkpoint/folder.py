@@ -16,7 +16,7 @@ from typing import IO, Any
 import torch
 
 from pipeline.config.durable import sync
-from pipeline.errors import CheckpointError, StorageError
+from pipeline.errors import CheckpointError, StorageError, free_space
 
 WEIGHTS, OPTIMIZER, _MANIFEST = "weights.pt", "optimizer.pt", "manifest.json"
 VALIDATION_LOSS = "validation_loss"
@@ -64,7 +64,7 @@ def write_folder(checkpoints: Path, files: Mapping[str, Any], facts: Mapping[str
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise StorageError(
-            f"{final}: could not write the checkpoint: {error}; {_free(checkpoints)}"
+            f"{final}: could not write the checkpoint: {error}; {free_space(final)}"
         ) from error
     return final
 
@@ -199,10 +199,3 @@ def _verify_file(path: Path, expected: Mapping[str, Any]) -> None:
             f"{path}: sha256 {found[:12]}... differs from the manifest's "
             f"{expected['sha256'][:12]}...: the file is damaged or was exchanged"
         )
-
-
-def _free(folder: Path) -> str:
-    try:
-        return f"{shutil.disk_usage(folder).free} bytes are free there"
-    except OSError:
-        return "the folder is gone"

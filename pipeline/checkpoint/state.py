@@ -27,7 +27,7 @@ from pipeline.checkpoint.folder import (
     write_folder,
 )
 from pipeline.config.durable import sync, write_file
-from pipeline.errors import CheckpointError, StorageError
+from pipeline.errors import CheckpointError, StorageError, free_space
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _LATEST = "latest"
@@ -214,11 +214,15 @@ def keep_only(checkpoint: Path, best_too: bool = False) -> None:
 
 
 def _sync_rows(path: Path | None) -> None:
+    if path is None:
+        return
     try:
-        if path is not None and path.exists():
+        if path.exists():
             sync(path)
     except OSError as error:
-        raise StorageError(f"{path}: cannot be synced: {error.strerror}") from error
+        raise StorageError(
+            f"{path}: cannot be synced: {error.strerror}; {free_space(path)}"
+        ) from error
 
 
 def _write_latest(folder: Path) -> None:
@@ -226,7 +230,9 @@ def _write_latest(folder: Path) -> None:
     try:
         write_file(path, f"{folder.name}\n".encode())
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror}; {free_space(path)}"
+        ) from error
 
 
 def _delete(folder: Path) -> None:

@@ -18,7 +18,7 @@ from pipeline.launch.checks import check_devices, check_model, data_key, prepare
 from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.rank import set_up, train
-from pipeline.launch.ranks import adopt_slurm_variables, check_world
+from pipeline.launch.ranks import check_world
 from pipeline.launch.retest import finished_run, prepared_text, read_test
 from pipeline.parallel.agree import told_by_first
 from pipeline.parallel.stop import StopRequest
@@ -42,12 +42,12 @@ def train_as_rank(config: Config, name: str, stop: StopRequest) -> int:
         return folder.path, data.folder
 
     def work() -> int:
-        adopt_slurm_variables()
         check_world(config)
         check_devices(config)
         parameters, _ = check_model(config)
         check_space(RunFolder.at(config, name).path, parameters)
         device = set_up(config)
+        stop.join()
         told = _told(take)
         if isinstance(told, int):
             return told
@@ -66,11 +66,11 @@ def evaluate_as_rank(path: Path, overrides: Sequence[str], stop: StopRequest) ->
     """This rank's part of testing a run again; rank 0 prints the table. Returns the exit code."""
 
     def work() -> int:
-        adopt_slurm_variables()
         folder = finished_run(path)
         test = read_test(folder, overrides, "evaluate")
         check_world(test.config)
         device = set_up(test.config)
+        stop.join()
 
         def take() -> _Paths:
             prepared = prepared_text([test])

@@ -1,10 +1,11 @@
 """The commands of `python -m pipeline`. Each returns an exit code: 0 done, else see `errors`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
-from pipeline.errors import FarsightError, disk_refused
+from pipeline.errors import FarsightError, StorageError, disk_refused
 from pipeline.launch.commands import cluster, planning, showing, testing, training
 from pipeline.record import marker
 
@@ -16,6 +17,21 @@ _EPILOG = (
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; errors are one line on standard error."""
+    _open_streams()
+    arguments = parse(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        code = _flushed(_ended(command, arguments))
+    except BaseException:
+        marker.leave(1)
+        raise
+    if code:
+        marker.leave(code)
+    return code
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """What a command line asks for. Raises SystemExit, with the usage said, if it is none."""
     parser = _parser()
     arguments, more = parser.parse_known_args(argv)
     # argparse takes no settings after an option: `CONFIG --dry-run key=value`
@@ -25,15 +41,21 @@ def main(argv: Sequence[str]) -> int:
         # what stands behind an option may be a secret, and errors are kept in logs
         options = [word.partition("=")[0] for word in more if word.startswith("-")]
         parser.error(f"not understood: {' '.join(options) or 'what stands behind the command'}")
-    command: Callable[[argparse.Namespace], int] = arguments.command
-    try:
-        code = _ended(command, arguments)
-    except BaseException:
-        marker.leave(1)
-        raise
-    if code:
-        marker.leave(code)
-    return code
+    return arguments
+
+
+def _open_streams() -> None:
+    """Open closed standard streams on /dev/null, for ranks too: else the next file that is opened
+    gets the number of one, and with it what libraries say there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode))
+    if hasattr(sys.stdout, "reconfigure"):
+        # a terminal that knows no ± gets a question mark for it; and what a full disk or a reader
+        # that has gone refuses is held back for `_flushed` to find
+        sys.stdout.reconfigure(errors="replace", write_through=True)
 
 
 def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -42,7 +64,14 @@ def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Nam
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # `| head` has read enough; where it is the log that nobody reads, this raises again
+        sys.stderr.flush()
+        return 0
     except OSError as error:
+        # what has no name may be standard output
+        if error.filename is None and (code := _flushed(0)):
+            return code
         if (refused := disk_refused(error)) is None:
             raise
         print(f"error: {refused}", file=sys.stderr)
@@ -50,6 +79,20 @@ def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Nam
     except KeyboardInterrupt:
         print("stopped by you", file=sys.stderr)
         return 130
+
+
+def _flushed(code: int) -> int:
+    """Let out what standard output still holds back, while it can be said that it takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return code
+        refused = StorageError(f"standard output: {error.strerror}")
+        print(f"error: {refused}", file=sys.stderr)
+        return code or refused.exit_code
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ Started by `pipeline.launch.ranks`, never by hand. Rank 0 alone writes.
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -29,7 +30,6 @@ from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.ranks import threads_per_rank
 from pipeline.launch.results_mirror import mirror_results
 from pipeline.launch.resuming import resume
-from pipeline.parallel.parent import die_with_parent
 from pipeline.parallel.reduce import world_max
 from pipeline.parallel.stop import StopRequest
 from pipeline.record.folder import RunFolder
@@ -149,6 +149,7 @@ def _fit_and_export(
         )
         facts = {
             **_training_facts(config, prepared, fitted, memory),
+            "training_sha256": resumed.codes,
             "loss_spikes": sum(row["kind"] == "spike" for row in read_rows(folder.metrics)),
             "lineage": lineage,
         }
@@ -181,20 +182,26 @@ def main(argv: Sequence[str]) -> int:
     An evaluation is given as a JSON list of settings; several are run one after another. So are the
     settings of a training that are not those in its run folder.
     """
+    # the launcher passes on every request to stop as this one; its SIGTERM is for ranks that have
+    # lost another
+    stop = StopRequest([signal.SIGUSR1])
     job, run, prepared_folder, *settings = argv
     given: list[list[str]] = [json.loads(one) for one in settings]
-    die_with_parent()
     try:
         folder = RunFolder.open(Path(run))
         config = load(folder.config, *(given[:1] or [[]]), trains=job == "train")[0]
         device = set_up(config)
+        stop.listen()
         prepared = open_prepared(Path(prepared_folder))
         if job == "train":
-            train(config, folder, prepared, device)
+            train(config, folder, prepared, device, stop)
         for one in given if job == "evaluate" else ():
             config = load(folder.config, one, trains=False)[0]
-            evaluate(config, folder, prepared, device, drop)
+            evaluate(config, folder, prepared, device, drop, stop)
         dist.destroy_process_group()
+    except Preempted as asked:
+        dist.barrier()  # the first rank that ends takes the others with it
+        return asked.exit_code  # the launcher says it once
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -21,19 +21,25 @@ from pipeline.data.prepare import Prepared
 from pipeline.errors import CheckpointError, DataError
 from pipeline.launch.checks import say
 from pipeline.parallel.agree import told_by_first
-from pipeline.record.environment import versions
+from pipeline.record.environment import training_sha256, versions
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, cut_rows
 
 _VERSIONS = ("torch", "deepspeed", "lightning", "numpy")
+_UNKNOWN = "unknown"
+"""Stands for the code of checkpoints that are older than the field."""
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What training goes on from, None = from the start, and what writes the next checkpoints."""
+    """What training goes on from, None = from the start, and what writes the next checkpoints.
+
+    `codes` are the `training_sha256` that the weights come from, in the order they took over.
+    """
 
     state: TrainingState | None
     keeper: Keeper
+    codes: list[str]
 
 
 def resume(
@@ -59,24 +65,29 @@ def resume(
         DataError: the text is not what the run was trained on so far.
         StorageError: the disk refused.
     """
-    facts = {
+    code = training_sha256()
+    facts: dict[str, Any] = {
         "config_hash": folder.identity,
         "corpus_sha256": prepared.corpus_sha256,
         "tokenizer_sha256": prepared.tokenizer.sha256,
         "origin_sha256": origin,
         "versions": _versions(),
+        "training_sha256": [code],
     }
     found = told_by_first(lambda: _find(folder, facts))
     state, newest = None, None
     if found is not None:
-        newest = folder.checkpoints / found[0]
-        state = load_state(newest, found[1])
+        name, seal, before = found
+        newest = folder.checkpoints / name
+        state = load_state(newest, seal)
+        facts["training_sha256"] = before if before[-1] == code else [*before, code]
     if dist.is_initialized():
         dist.barrier()  # all have read it: rank 0 may write
     step = 0 if state is None else state.step
-    told_by_first(lambda: _restart(config, folder, device, step))
+    told_by_first(lambda: _restart(config, folder, device, step, code))
     keep, best = config.trainer.keep, config.trainer.keep_best
-    return Resumed(state, Keeper(folder.checkpoints, keep, facts, newest, folder.metrics, best))
+    keeper = Keeper(folder.checkpoints, keep, facts, newest, folder.metrics, best)
+    return Resumed(state, keeper, facts["training_sha256"])
 
 
 def _versions() -> dict[str, str | None]:
@@ -84,8 +95,9 @@ def _versions() -> dict[str, str | None]:
     return {name: held[name] for name in _VERSIONS}
 
 
-def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str] | None:
-    """Name and seal of the checkpoint to go on from, said to the user; nothing is changed."""
+def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str, list[str]] | None:
+    """Name and seal of the checkpoint to go on from, and what code it comes from; said to the user.
+    Nothing is changed."""
     found = find_state(folder.checkpoints)
     if found is None:
         if folder.metrics.is_file():
@@ -97,8 +109,15 @@ def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str] | None:
     if stale is not None:
         say(f"note: {found.folder.parent / 'latest'} says {stale}; {found.folder.name} is used")
     _check_same(folder, found.manifest, facts)
+    codes, code = found.manifest.get("training_sha256", [_UNKNOWN]), facts["training_sha256"][-1]
+    if codes[-1] != code:
+        say(
+            f"note: {found.folder} was trained by other code (training_sha256 {codes[-1][:12]}) "
+            f"than goes on now ({code[:12]}): `report` puts no other run of known code beside "
+            f"{folder.path}. For a run of one code, delete the folder and run it again"
+        )
     say(f"{folder.path} goes on from {found.folder.name}, {found.manifest['tokens']:,} tokens")
-    return found.folder.name, found.manifest["seal"]
+    return found.folder.name, found.manifest["seal"], codes
 
 
 def _check_same(folder: RunFolder, manifest: Manifest, facts: dict[str, Any]) -> None:
@@ -124,7 +143,7 @@ def _check_same(folder: RunFolder, manifest: Manifest, facts: dict[str, Any]) ->
         )
 
 
-def _restart(config: Config, folder: RunFolder, device: torch.device, step: int) -> None:
+def _restart(config: Config, folder: RunFolder, device: torch.device, step: int, code: str) -> None:
     """Cut the rows of a run that was broken off, and leave one that says how it goes on."""
     if not folder.metrics.is_file():
         return
@@ -138,6 +157,7 @@ def _restart(config: Config, folder: RunFolder, device: torch.device, step: int)
         "world": config.trainer.world,
         "device": device.type,
         "versions": _versions(),
+        "training_sha256": code,
         "changed": json.loads(json.dumps(changed)),
     }
     with MetricsLog(folder.restarts) as log:

@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose import load
-from pipeline.errors import StorageError
+from pipeline.errors import DataError, FarsightError, StorageError
 from pipeline.launch.tables import find_runs
 from pipeline.record import lock
 from pipeline.record.folder import RunFolder
@@ -60,46 +61,84 @@ def queue() -> dict[str, Job]:
 
 
 def submitted(folder: RunFolder) -> str | None:
-    """The number of the job that this run was submitted as last."""
+    """The number of the job that this run was submitted as last.
+
+    Raises:
+        DataError: what keeps it is damaged.
+    """
     if not folder.submitted.is_file():
         return None
     rows = read_rows(folder.submitted)
-    return str(rows[-1]["job"]) if rows else None
+    if not rows:
+        return None
+    with _row_of(folder.submitted, len(rows)):
+        return str(rows[-1]["job"])
 
 
-def status(folders: Sequence[Path]) -> str:
-    """A table, one line a run.
+def status(folders: Sequence[Path]) -> tuple[str, list[str]]:
+    """A table, one line a run, and a line for each run whose files are damaged.
 
     Raises:
         ConfigError: one of `folders` holds no run.
-        DataError: a file of a run is damaged.
     """
-    jobs = queue()
-    lines = [_COLUMNS, *(_line(RunFolder(path), jobs) for path in find_runs(folders))]
+    jobs, damage = queue(), list[str]()
+    lines: list[tuple[str, ...]] = [_COLUMNS]
+    for path in find_runs(folders):
+        folder = RunFolder(path)
+        try:
+            lines.append((_name(folder), *_line(folder, jobs)))
+        except (FarsightError, OSError) as error:
+            lines.append((_name(folder), "damaged", *("-",) * (len(_COLUMNS) - 2)))
+            damage.append(f"{_name(folder)} is damaged: {error}")
     widths = [max(len(line[place]) for line in lines) for place in range(len(_COLUMNS))]
-    return "\n".join(
+    table = "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+    return table, damage
+
+
+@contextmanager
+def _row_of(path: Path, number: int) -> Iterator[None]:
+    """Within it, a row is read of which it is not known whether it is as it was written."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise DataError(
+            f"{path}:{number}: not a row that a run writes ({error!r}); restore the file, or "
+            "delete the run folder and run again"
+        ) from error
+
+
+def _name(folder: RunFolder) -> str:
+    return f"{folder.path.parent.name}/{folder.path.name}"
 
 
 def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
+    """What stands behind the name of a run.
+
+    Raises:
+        FarsightError: a file of it is damaged.
+    """
+    folder.check_finished()
     rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
-    train = [row for row in rows if row["kind"] == "train"]
-    step, loss, left, speed = "0", "-", "-", ("-",) * 3
+    step, loss, left, speed, last = "0", "-", "-", ("-",) * 3, 0
     steps = load(folder.config, [])[0].trainer.max_steps
-    if train:
-        last = train[-1]
-        step, loss = str(last["step"]), f"{last['loss']:.3f}"
-        speed = _speed(last)
-        if not folder.trained.is_file():
-            left = _clock((steps - last["step"]) * last["seconds"] / last["step"])
+    for number, row in enumerate(rows, start=1):
+        with _row_of(folder.metrics, number):
+            if row["kind"] == "train":
+                last = number
+    if last:
+        with _row_of(folder.metrics, last):
+            row = rows[last - 1]
+            step, loss, speed = str(row["step"]), f"{row['loss']:.3f}", _speed(row)
+            rest = _clock((steps - row["step"]) * row["seconds"] / row["step"])
+        left = "-" if folder.trained.is_file() else rest
     holder = _holder(folder)
     job = jobs.get(submitted(folder) or "") or jobs.get(str((holder or {}).get("job")))
     restarts = len(read_rows(folder.restarts)) if folder.restarts.is_file() else 0
     active = job is not None and job.active
     return (
-        f"{folder.path.parent.name}/{folder.path.name}",
         _state(folder, job, bool(holder), bool(rows)),
         f"{step}/{steps}",
         loss,

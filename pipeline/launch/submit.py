@@ -46,24 +46,24 @@ def submit(
 
     Raises:
         ConfigError: a run is refused, or sbatch refuses the job.
-        DataError: the corpus does not serve.
+        DataError: the corpus does not serve, or a run folder is damaged.
         StorageError: a folder cannot be written, or a job writes it.
     """
+    if at_once is not None and not (array and at_once > 0):
+        raise ConfigError(f"--at-once {at_once}: a number above 0, together with --array")
     named = _wanted(named_runs(path, overrides))
     if not named:
         say("nothing to submit")
         return
     if len(named) > 1 and not array:
         raise ConfigError(f"{path} names {len(named)} runs; submit them as one --array")
-    if at_once is not None and not (array and at_once > 0):
-        raise ConfigError(f"--at-once {at_once}: a number above 0, together with --array")
     command = [*_shape([config for config, _ in named]), *options]
     study = Path(named[0][0].runs) / named[0][0].experiment
-    listed = study / time.strftime("submitted-%Y%m%d-%H%M%S.txt", time.gmtime())
+    stem = time.strftime("submitted-%Y%m%d-%H%M%S", time.gmtime())
     if array:
         most = f"%{at_once}" if at_once else ""
         command += [f"--array=0-{len(named) - 1}{most}"]
-        script, argument = "sweep.sbatch", str(listed)
+        script, argument = "sweep.sbatch", str(study / f"{stem}.txt")
     else:
         script, argument = "train.sbatch", str(RunFolder.at(*named[0]).path)
     if dry:
@@ -76,11 +76,26 @@ def submit(
     folders = _freeze(named)
     code = freeze_code(study).resolve()
     if array:
-        listed.write_text("".join(f"{folder.path}\n" for folder in folders))
+        argument = str(_listed(study / stem, folders))
     job = _sbatch(code, [*command, str(code / "slurm" / script), argument])
     for number, folder in enumerate(folders):
         _note(folder, f"{job}_{number}" if array else job, code)
     print(f"job {job}: {len(folders)} run{'s' * (len(folders) > 1)} in {study}")
+
+
+def _listed(stem: Path, folders: Sequence[RunFolder]) -> Path:
+    """A new file that names the folders, for the tasks of an array: two submitted in one second
+    get two."""
+    number = 0
+    while True:
+        path = stem.with_name(f"{stem.name}{f'-{number}' if number else ''}.txt")
+        try:
+            with path.open("x") as file:
+                file.write("".join(f"{folder.path}\n" for folder in folders))
+        except FileExistsError:
+            number += 1
+            continue
+        return path
 
 
 def _note(folder: RunFolder, job: str, code: Path) -> None:

@@ -12,20 +12,21 @@ from pipeline.report.page import build_report
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """The run folders among `folders` and below them, in order of path.
+    """The run folders among `folders` and below them, in order of path, each once.
 
     Raises:
         ConfigError: one of `folders` holds none.
     """
-    found: list[Path] = []
+    found: dict[Path, Path] = {}
     for folder in folders:
         # W&B keeps a config.yaml of its own inside a run folder, but no environment.json beside it
         candidates = (path.parent for path in folder.glob("**/config.yaml"))
         runs = sorted(run for run in candidates if (run / "environment.json").is_file())
         if not runs:
             raise ConfigError(f"{folder}: no run folder (one with a config.yaml) here or below")
-        found += runs
-    return list(dict.fromkeys(found))
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def decides_text(config: Config) -> dict[str, Any]:
@@ -76,6 +77,8 @@ def report(folders: Sequence[Path], out: Path) -> None:
     apart = [
         k for k in decides_text(Config()) if len({repr(kind[k]) for kind in kinds.values()}) > 1
     ]
+    # said when all are written: a reader that goes away leaves no page unwritten
+    said: list[str] = []
     refused: list[str] = []
     for number, (name, group) in enumerate(groups.items(), start=1):
         try:
@@ -85,8 +88,9 @@ def report(folders: Sequence[Path], out: Path) -> None:
             refused.append(str(error))
             continue
         if apart:
-            print(", ".join(f"{key}={kinds[name][key]}" for key in apart))
-        print((page.parent / "table.txt").read_text(encoding="utf-8"))
-        print(f"report: {page}")
+            said.append(", ".join(f"{key}={kinds[name][key]}" for key in apart))
+        said += [(page.parent / "table.txt").read_text(encoding="utf-8"), f"report: {page}"]
+    for words in said:
+        print(words)
     if refused:
         raise DataError("\n".join(refused))

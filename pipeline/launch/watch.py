@@ -17,18 +17,19 @@ def watch(folders: Sequence[Path], every: float) -> None:
     """Show the table of `status` every `every` seconds; return when all runs are finished.
 
     On a terminal the table stays in its place; elsewhere each follows the one before, and none is
-    printed twice without a change.
+    printed twice without a change. What is wrong with a run is said once.
 
     Raises:
         ConfigError: `every` is no time to wait, or one of `folders` holds no run.
-        DataError: a file of a run is damaged.
-        FarsightError: SLURM does not answer.
     """
     if not 0.5 <= every <= 3600:
         raise ConfigError(f"--every {every:g}: seconds between two looks, 0.5 to 3600")
-    shown = ""
+    shown, said = "", set[str]()
     while True:
-        table = status(folders)
+        table, damage = status(folders)
+        for words in sorted(set(damage) - said):
+            print(words, file=sys.stderr, flush=True)
+        said.update(damage)
         if sys.stdout.isatty():
             print(f"{_HOME_AND_CLEAR}{table}\n{time.strftime('%H:%M:%S')}", flush=True)
         elif table != shown:

@@ -8,7 +8,8 @@ may run inside a collective, and must be done by all ranks at the same place
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -19,15 +20,50 @@ SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 class StopRequest:
     """The signals that this process got since `listen`; its children do not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = SIGNALS) -> None:
         self.signal = 0
+        self._signals = signals
         self._process = os.getpid()
         self._group: Any = None
+        self._alone: int | None = None
 
     def listen(self) -> None:
         """Take the signals, also from whoever has taken them since."""
-        for number in SIGNALS:
+        for number in self._signals:
             signal.signal(number, self._note)
+
+    def end_alone(self, end: Callable[[], None]) -> None:
+        """Until `join`, call `end` at a signal: there is nobody to agree with, and nothing to keep.
+
+        On a thread, told by the system: this process may wait for others in foreign code, and
+        handlers of Python would not run before that returns.
+        """
+        told, self._alone = os.pipe()
+        os.set_blocking(self._alone, False)
+        signal.set_wakeup_fd(self._alone)
+
+        def watch() -> None:
+            while number := os.read(told, 1):
+                if number[0] in self._signals and self._alone is not None:
+                    end()
+            os.close(told)
+
+        threading.Thread(target=watch, name="stop before the start", daemon=True).start()
+
+    def join(self) -> None:
+        """The process group stands: from here on all ranks stop together; every rank must call it.
+
+        What they agree over is made now: torchrun, which it needs for that, may be gone later.
+        """
+        # imported late, so that a rank can listen long before this is loaded
+        import torch.distributed as dist
+
+        if self._alone is not None:
+            alone, self._alone = self._alone, None
+            signal.set_wakeup_fd(-1)
+            os.close(alone)
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            self._group = dist.new_group(backend="gloo")
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         # a loader process that was just forked is here as well
@@ -39,14 +75,13 @@ class StopRequest:
 
         Over a group of its own on CPUs, so that no GPU is waited for.
         """
-        # imported late, so that a rank can listen long before this is loaded
         import torch
         import torch.distributed as dist
 
         told = torch.tensor([self.signal])
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            if self._group is None:
-                self._group = dist.new_group(backend="gloo")
+        if self._group is None:
+            self.join()
+        if self._group is not None:
             dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
         return int(told)
 

@@ -8,11 +8,17 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 MEASURING = ("positions", "model", "parallel", "data", "evaluate")
+TRAINING = (
+    "positions", "model", "parallel", "data", "training", "checkpoint",
+    # weights are trained on under an extension; what settings mean, and the shares of tasks
+    "evaluate/extended.py", "config/schema.py", "config/tasks.py",
+)  # fmt: skip
 VERSION = "version.json"
 """A file of this name beside ``pipeline`` says which commit a copy of the code was made from."""
 PACKAGES = ("torch", "deepspeed", "lightning", "wandb", "sentencepiece", "numpy", "omegaconf")
@@ -40,8 +46,19 @@ def versions() -> dict[str, str | None]:
 
 def code_sha256() -> str:
     """sha256 over the sources that numbers are measured by, whatever a commit says of them."""
+    return _sources_sha256(MEASURING)
+
+
+def training_sha256() -> str:
+    """sha256 over the sources that decide which weights a configuration and a text lead to."""
+    return _sources_sha256(TRAINING)
+
+
+def _sources_sha256(names: Iterable[str]) -> str:
+    """Of files, and of all Python files in folders, given below ``pipeline``."""
     top, total = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for path in sorted(path for name in MEASURING for path in (top / name).rglob("*.py")):
+    patterns = [name if name.endswith(".py") else f"{name}/**/*.py" for name in names]
+    for path in sorted(path for pattern in patterns for path in top.glob(pattern)):
         total.update(f"{path.relative_to(top).as_posix()}\0".encode())
         total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()

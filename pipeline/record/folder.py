@@ -7,6 +7,7 @@ A folder is created whole or not at all, and never takes rows of two configurati
 import contextlib
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,7 @@ class RunFolder:
                 "or digit first; change the setting that it comes from"
             )
         folder = cls.at(config, name)
+        folder._check_place()
         try:
             folder.path.parent.mkdir(parents=True, exist_ok=True)
             folder.path.mkdir()
@@ -120,8 +122,18 @@ class RunFolder:
     def check(cls, config: Config, *, name: str) -> None:
         """Refuse what ``create`` would refuse of a folder that exists; nothing is written."""
         folder = cls.at(config, name)
+        folder._check_place()
         if folder.path.exists() and not folder._barely_begun:
             folder._check_same(config)
+
+    def _check_place(self) -> None:
+        """Raises StorageError if the folder, or one above it, cannot be one."""
+        for path in (self.path, *self.path.parents):
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise StorageError(
+                    f"{self.path} cannot be written: {path} is a file, or a link that leads to no "
+                    "folder. Move it away, or choose another experiment or runs=<folder>"
+                )
 
     @property
     def _barely_begun(self) -> bool:
@@ -216,6 +228,17 @@ class RunFolder:
         """Let go of the lock: this job writes no more. Does nothing if it is not held."""
         lock.release(self._lock)
 
+    def check_finished(self) -> None:
+        """Refuse a finished run whose configuration is not the one that its marker names.
+
+        Raises ConfigError.
+        """
+        if self.finished and self._marker.read_text(errors="replace").strip() != self.identity:
+            raise ConfigError(
+                f"{self.config} was changed after the run finished, or {self._marker} was. Restore "
+                "it or delete the folder"
+            )
+
     def _check_same(self, config: Config) -> None:
         lock.refuse_writer(self._lock)
         if not self.config.is_file():
@@ -229,10 +252,7 @@ class RunFolder:
                 f"{self.path} holds a run of another configuration: {words(fixed)}. Choose "
                 "another experiment or delete the folder"
             )
-        if self.finished and self._marker.read_text(errors="replace").strip() != self.identity:
-            raise ConfigError(
-                f"{self.config} was changed after the run finished. Restore it or delete the folder"
-            )
+        self.check_finished()
 
 
 def _look_up(config: Config, axis: str) -> Any:

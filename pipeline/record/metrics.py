@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.durable import write_file
-from pipeline.errors import DataError, StorageError
+from pipeline.errors import DataError, StorageError, free_space
 
 
 class MetricsLog:
@@ -31,7 +31,9 @@ class MetricsLog:
             self._end = path.read_bytes().rfind(b"\n") + 1
             self._file.truncate(self._end)
         except OSError as error:
-            raise StorageError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+            raise StorageError(
+                f"{path}: cannot be opened for writing: {error.strerror}; {free_space(path)}"
+            ) from error
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append one row of strings, integers, booleans, nulls, finite floats, lists and objects.
@@ -49,8 +51,8 @@ class MetricsLog:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)
             raise StorageError(
-                f"{self.path}: a row of {len(line)} bytes could not be written: {error.strerror}. "
-                "Free some space; the rows before it are whole."
+                f"{self.path}: a row of {len(line)} bytes could not be written: {error.strerror}; "
+                f"{free_space(self.path)}. Free some space; the rows before it are whole."
             ) from error
         self._end += len(line)
 
@@ -80,7 +82,9 @@ def cut_rows(path: Path, step: int) -> None:
     try:
         write_file(path, b"".join(kept))
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror}; {free_space(path)}"
+        ) from error
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

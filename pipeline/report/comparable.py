@@ -30,12 +30,14 @@ DECIDE_SHORT_TEXT = (
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
-    """Refuse runs that were trained on different text or scored on different targets.
+    """Refuse runs that were trained on different text or by different code, or scored on different
+    targets.
 
     Raises DataError naming the field, the values and the folders.
     """
     for field in SAME_IN_TRAINING:
         _check_training(runs, field)
+    _check_training_code(runs)
     for field in SAME_IN_ONE_TABLE:
         _check_rows(runs, field, "rows")
         _check_rows(runs, field, "short_rows")
@@ -75,6 +77,25 @@ def _check_training(runs: Sequence[Run], field: str) -> None:
             "these runs do not belong in one table: they were trained on different text. "
             f"{_settings(list(seen.values()), ('data.',))}{field} differs ({_where(seen)}). "
             "Report them separately"
+        )
+
+
+def _check_training_code(runs: Sequence[Run]) -> None:
+    """A run that went on under other code is like no other. Older runs do not say their code."""
+    seen: dict[tuple[object, ...], Run] = {}
+    for run in runs:
+        codes = run.summary.get("training_sha256", [])
+        if codes:
+            seen.setdefault((*codes, run.path if len(codes) > 1 else None), run)
+    if len(seen) > 1:
+        where = (
+            f"{' then '.join(str(code)[:12] for code in codes)} in {run.path}"
+            for (*codes, _), run in seen.items()
+        )
+        raise DataError(
+            "these runs do not belong in one table: they were trained by different code. "
+            f"training_sha256 differs, or changed on the way ({', '.join(where)}). "
+            "Report them separately, or train them again by one code"
         )
 
 

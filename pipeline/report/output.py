@@ -1,8 +1,12 @@
-"""How pictures leave: as SVG inside the page, and as SVG and PNG for papers."""
+"""How a report leaves: pictures as SVG inside the page, and as SVG and PNG for papers; all files of
+it together or none."""
 
 import io
+import os
 import re
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
@@ -10,10 +14,44 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pipeline.errors import StorageError
 from pipeline.report.drawing import GROUND, INK, STYLE
 from pipeline.report.picture import GID, Part, Picture
 
 REACH = 6.0  # within how many points of the page's picture a pointer finds a number
+
+
+_OWN = re.compile(
+    r"index\.html|table\.(csv|txt)|(pairs|gains|tasks|task_shares)\.csv"
+    r"|(suffix|per-position|training|tasks|probe-(attention|decodability)|needle-\w+)\.(png|svg)"
+)
+
+
+@contextmanager
+def replaced_report(out: Path, page: str) -> Iterator[Path]:
+    """A folder for the files of a report, which are moved to `out` when the block ends.
+
+    Until then an older report stays as it was; after that none of its files is left. Other files
+    in `out` are not touched. While the files are moved there is no `page`.
+
+    Raises:
+        StorageError: the disk refuses; before anything is moved, nothing has changed.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=out) as made:
+            partial = Path(made)
+            yield partial
+            new = sorted(partial.iterdir(), key=lambda path: path.name == page)
+            (out / page).unlink(missing_ok=True)
+            for path in new:
+                os.replace(path, out / path.name)
+            names = {path.name for path in new}
+            for path in out.iterdir():
+                if path.name not in names and _OWN.fullmatch(path.name):
+                    path.unlink()
+    except OSError as error:
+        raise StorageError(f"{out}: the report cannot be written: {error.strerror}") from error
 
 
 def draw_svg(figure: Picture, name: str) -> str:

@@ -4,12 +4,10 @@ The page asks nothing of any network: style, script and pictures are inside it. 
 comes out of run folders is escaped.
 """
 
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from pipeline.errors import StorageError
 from pipeline.report.appendix import cost_table, other_protocols, protocol, provenance
 from pipeline.report.capability import capability_section
 from pipeline.report.collect import Study, collect
@@ -19,7 +17,7 @@ from pipeline.report.differences import differences_section
 from pipeline.report.filters import filter_panel
 from pipeline.report.fragments import figure
 from pipeline.report.gains import find_gains, gains_csv
-from pipeline.report.output import draw_svg, file_svg, page_svg, save_png
+from pipeline.report.output import draw_svg, file_svg, page_svg, replaced_report, save_png
 from pipeline.report.pairs import find_pairs, pairs_csv
 from pipeline.report.probe_pictures import draw_probes
 from pipeline.report.probes import find_probes, numbers_of, probes_section
@@ -59,7 +57,8 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     ``out``.
 
     Returns the path of the page. Raises DataError if the runs cannot be compared, StorageError if
-    ``out`` cannot be written. The page itself comes last, whole.
+    ``out`` cannot be written: an older report there stays as it was. No file of an older one is
+    left beside a new one.
     """
     study = collect(folders)
     probes = find_probes(study)
@@ -71,25 +70,19 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     pictures = {stem: page_svg(figure, drawn[stem]) for stem, figure in figures.items()}
     panel = filter_panel(study, numbers_of(study, probes))
     html = render(study, pictures, panel, comparison, probes_section(study, probes, pictures))
-    page = out / "index.html"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "table.csv").write_text(csv_table(study), encoding="utf-8")
-        (out / "table.txt").write_text(text_table(study), encoding="utf-8")
-        (out / "pairs.csv").write_text(pairs_csv(pairs), encoding="utf-8")
-        (out / "gains.csv").write_text(gains_csv(study, gains), encoding="utf-8")
-        if tasks_of(study):
-            (out / "tasks.csv").write_text(tasks_csv(study), encoding="utf-8")
-            (out / "task_shares.csv").write_text(shares_csv(study), encoding="utf-8")
+    texts = {
+        "table.csv": csv_table(study), "table.txt": text_table(study),
+        "pairs.csv": pairs_csv(pairs), "gains.csv": gains_csv(study, gains), "index.html": html,
+    }  # fmt: skip
+    if tasks_of(study):
+        texts |= {"tasks.csv": tasks_csv(study), "task_shares.csv": shares_csv(study)}
+    texts |= {f"{stem}.svg": file_svg(drawn[stem]) for stem in figures}
+    with replaced_report(out, "index.html") as partial:
+        for name, text in texts.items():
+            (partial / name).write_text(text, encoding="utf-8")
         for stem, figure in figures.items():
-            save_png(figure, out / f"{stem}.png")
-            (out / f"{stem}.svg").write_text(file_svg(drawn[stem]), encoding="utf-8")
-        partial = out / "index.html.partial"
-        partial.write_text(html, encoding="utf-8")
-        os.replace(partial, page)
-    except OSError as error:
-        raise StorageError(f"{out}: the report cannot be written: {error.strerror}") from error
-    return page
+            save_png(figure, partial / f"{stem}.png")
+    return out / "index.html"
 
 
 def render(

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from pipeline.config.label import file_name, label
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
+from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import read_rows
 from pipeline.report.own_rows import check_own
 
@@ -129,7 +130,8 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read the folder of a finished run.
 
-    Raises DataError naming the file, and the line and key where one is missing or of a wrong type.
+    Raises DataError naming the file, and the line and key where one is missing or of a wrong type,
+    and for a marker ``finished`` that is not of this configuration.
     """
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder} is not a run folder: it has no config.yaml")
@@ -143,6 +145,7 @@ def read_run(folder: Path) -> Run:
         _need(row, METRICS_ROW, where)
         _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
     config = _mapping(folder / "config.yaml", CONFIG)
+    _check_finished(folder)
     summary = _mapping(folder / "summary.json", SUMMARY)
     _need(summary, LINEAGE if "lineage" in summary else {}, str(folder / "summary.json"))
     for ancestor in summary.get("lineage", []):
@@ -160,6 +163,13 @@ def read_run(folder: Path) -> Run:
         spike_rows=[row for row in metrics if row["kind"] == "spike"],
         config_sha256=(folder / "finished").read_text().strip(),
     )
+
+
+def _check_finished(folder: Path) -> None:
+    try:
+        RunFolder(folder).check_finished()
+    except ConfigError as error:
+        raise DataError(str(error)) from error
 
 
 def extended_rows(folder: Path) -> list[Path]:

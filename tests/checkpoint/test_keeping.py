@@ -3,14 +3,17 @@
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
+import torch
 
 from pipeline.checkpoint import folder as written
-from pipeline.checkpoint.folder import WEIGHTS, load_manifest
-from pipeline.checkpoint.state import Keeper, find_state, keep_only, load_state
+from pipeline.checkpoint.folder import WEIGHTS, load_manifest, verify
+from pipeline.checkpoint.state import MOMENTS, Keeper, find_state, keep_only, load_state
 from pipeline.errors import CheckpointError, StorageError
 from tests.checkpoint.made_states import FACTS, flip_bit, saved, state, truncate
 
@@ -108,3 +111,20 @@ def test_a_full_disk_is_named_and_the_one_before_stays(
     assert found is not None and found.folder.name == "step-1" and found.bad == ()
     keeper.save(state(2))
     assert not list((tmp_path / "checkpoints").glob("*.partial"))
+
+
+@pytest.mark.slow
+def test_a_core_verifies_400_mib_a_second(tmp_path: Path) -> None:
+    """In seconds of this process, whatever else the machine does; the best of three."""
+    tensor = torch.randn(64 << 18, generator=torch.Generator().manual_seed(1))
+    folder = Keeper(tmp_path / "checkpoints", 1, FACTS).save(
+        replace(state(1), weights={"a": tensor}, moments={m: {"a": tensor} for m in MOMENTS})
+    )
+    mebibytes = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
+    assert mebibytes > 128.0
+    seconds = []
+    for _ in range(3):
+        began = process_time()
+        verify(folder)
+        seconds.append(process_time() - began)
+    assert mebibytes / min(seconds) >= 400.0

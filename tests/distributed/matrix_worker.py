@@ -1,5 +1,6 @@
-"""One rank of the two-rank matrix: trains every case through the real path, saves what it saw."""
+"""One rank of the matrix: trains the cases of a file through the real path, saves what it saw."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,15 +15,8 @@ from pipeline.training import strategy
 from pipeline.training.fit import fit
 from pipeline.training.module import build_decoder
 from pipeline.training.strategy import deepspeed_config
-from tests.distributed.toy import (
-    SgdPretraining,
-    ToySequences,
-    bf16_cases,
-    case_name,
-    cases,
-    ring_cases,
-    toy_config,
-)
+from tests.distributed.matrix_cases import case_name
+from tests.distributed.toy import SgdPretraining, ToySequences, toy_config
 from tests.evaluate.test_score import toy_documents
 
 
@@ -81,13 +75,9 @@ def main() -> None:
     torch.set_num_threads(1)
     strategy.deepspeed_config = shard_everything
     loss.TILE = mlp.TILE = 16  # several tiles, so that recomputation under ZeRO is tested as well
-    out, wanted = Path(sys.argv[1]), sys.argv[2]
+    out, cases = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     dist.init_process_group("gloo")
-    results = {
-        case_name(c): run(c)
-        for c in cases() + ring_cases() + bf16_cases()
-        if wanted in case_name(c)
-    }
+    results = {case_name(case): run(case) for case in cases}
     if int(os.environ["RANK"]) == 0:
         torch.save(results, out)
     dist.barrier()

@@ -1,6 +1,5 @@
 """A model and data small enough to train in every combination, with uneven label counts."""
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from tests.oracles.decoder import OracleDecoder
 
 LENGTH, VOCAB, STEPS, BATCH = 21, 50, 5, 4
 POSITIONS = ("none", "learned", "sinusoidal", "rope", "alibi", "t5")
-# in fewer combinations of the matrix
-FEWER = ("fire", "shaw", "transformer_xl", "rerope")
 
 
 class ToySequences:
@@ -87,49 +84,6 @@ def toy_config(position: str, **trainer: Any) -> Config:
             max_steps=STEPS, batch_sequences=BATCH, evaluate_every=2, log_every=1, **trainer
         ),
     )
-
-
-def cases() -> list[dict[str, Any]]:
-    """Every combination of the two-rank matrix; of some encodings one accumulation of each."""
-    chosen = [
-        *product(POSITIONS, (1, 2, 3), (1, 2), (1, 2)),
-        *((p, stage, n, 1 + (stage + n) % 2) for p, stage, n in product(FEWER, (1, 2, 3), (1, 2))),
-        # read in the backward pass of attention: sharded, with and without checkpointing
-        *(("fire", 3, n, 2 - (3 + n) % 2) for n in (1, 2)),
-    ]
-    return [
-        {"position": position, "zero_stage": stage, "sequence_parallel": parts, "accumulate": k}
-        for position, stage, parts, k in chosen
-    ]
-
-
-def ring_cases() -> list[dict[str, Any]]:
-    """One sequence on a ring of two: what is by distance, by position, by content, or in parts.
-
-    fire not under accumulation: of the gradient of its c, a sum of all pairs that cancels to a
-    hundredth, fp32 leaves 1.2e-5 there, and 1e-5 is the limit.
-    """
-    shared = {"sequence_parallel": 2, "ring": 2}
-    every = product(("learned", "rope", "t5", *FEWER), ((1, 1), (2, 2), (3, 1)))
-    chosen = [case for case in every if case != ("fire", (2, 2))]
-    return [
-        {"position": position, "zero_stage": stage, "accumulate": k, **shared}
-        for position, (stage, k) in chosen
-    ]
-
-
-def bf16_cases() -> list[dict[str, Any]]:
-    """bf16 on two ranks, sharded weights or not. Not fire: the gradients of its few numbers are
-    sums of all pairs that cancel, of which bf16 leaves about one digit here."""
-    shared = {"sequence_parallel": 2, "accumulate": 2, "precision": "bf16"}
-    fewer = (name for name in FEWER if name != "fire")
-    chosen = [*product(POSITIONS, (1, 2, 3)), *product(fewer, (3,))]
-    return [{"position": position, "zero_stage": stage, **shared} for position, stage in chosen]
-
-
-def case_name(case: dict[str, Any]) -> str:
-    name = "{position}-zero{zero_stage}-sp{sequence_parallel}-accumulate{accumulate}".format(**case)
-    return name + ("-ring" if "ring" in case else "") + ("-bf16" if "precision" in case else "")
 
 
 def scattered(decoder: Decoder) -> Decoder:

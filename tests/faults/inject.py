@@ -4,6 +4,7 @@ Nothing in `pipeline` knows of them: they come in through a subclass of the Ligh
 of autograd, or the operating system's own functions.
 """
 
+import builtins
 import hashlib
 import io
 import os
@@ -23,6 +24,8 @@ from pipeline.model.decoder import Decoder
 from pipeline.training.module import Pretraining
 
 WHERE = ("forward", "backward", "optimizer", "log")
+# what the rank that fails says just before
+INJECTED = "the fault comes now"
 
 
 def hang() -> None:
@@ -44,6 +47,18 @@ def die() -> None:
 def refuse() -> None:
     """As a fault of the program itself."""
     raise RuntimeError("injected")
+
+
+def ranks_as(module: str, *words: str) -> str:
+    """The program of `python -c` that is our command line, but that its ranks run `module`, which
+    gets `words` before all else."""
+    return f"""
+import sys
+from pipeline.launch import cli, study
+start = study.start_ranks
+study.start_ranks = lambda config, _, given: start(config, {module!r}, [*{words!r}, *given])
+sys.exit(cli.main(sys.argv[1:]))
+"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ def fail_at(rank: int, step: int, where: str, action: Callable[[], None]) -> typ
         def _at(self, where: str) -> None:
             here = Fault(dist.get_rank(), self.step_now, where, fault.action)
             if here == fault:
+                print(INJECTED, flush=True)
                 fault.action()
 
         def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -186,7 +202,9 @@ def refusing_disk(name: str, code: int, at: int | str) -> Iterator[list[str]]:
 
     def opened(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
         found = real_open(file, mode, *more, **named)
-        if isinstance(at, str) or mode.strip("bt") == "r" or name not in os.path.basename(file):
+        if isinstance(at, str) or mode.strip("bt") == "r" or isinstance(file, int):
+            return found
+        if name not in os.path.basename(file):
             return found
         refused.append(str(file))
         return FailingFile(found, at, code)
@@ -204,14 +222,10 @@ def refusing_disk(name: str, code: int, at: int | str) -> Iterator[list[str]]:
         refuse_if("rename", os.fspath(source))
         real_replace(source, target)
 
-    patches: dict[str, tuple[Any, Any]] = {
-        "open": (io, opened),
-        "fsync": (os, synced),
-        "replace": (os, replaced),
-    }
-    for word, (place, patch) in patches.items():
-        setattr(place, word, patch)
+    io.open = builtins.open = opened
+    os.fsync, os.replace = synced, replaced  # type: ignore[assignment]
     try:
         yield refused
     finally:
-        io.open, os.fsync, os.replace = real_open, real_fsync, real_replace
+        io.open = builtins.open = real_open
+        os.fsync, os.replace = real_fsync, real_replace

@@ -2,135 +2,32 @@
 error that names the place; what was there is whole, and nothing partial is taken for whole."""
 
 import errno
-import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
 
-from pipeline.checkpoint.export import latest_export, load_export, save_export
-from pipeline.checkpoint.state import MOMENTS, Keeper, TrainingState, find_state
-from pipeline.config.durable import write_file
+from pipeline.checkpoint.export import latest_export, load_export
 from pipeline.config.schema import DataConfig
 from pipeline.data.prepare import open_prepared, prepare
-from pipeline.errors import StorageError, disk_refused
+from pipeline.errors import StorageError, disk_refused, free_space
 from pipeline.launch import cli, rank
 from pipeline.launch.commands import training
-from pipeline.record.evaluation import EvaluationLog, read_values
 from pipeline.record.folder import RunFolder
-from pipeline.record.metrics import MetricsLog, read_rows
+from pipeline.report.page import build_report
 from tests.distributed.ranks import ROOT
+from tests.faults import written as files
 from tests.faults.inject import refusing_disk
-
-CODES = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-
-
-def write_metrics(folder: Path, turn: int) -> None:
-    with MetricsLog(folder / "metrics.jsonl") as log:
-        log.write({"kind": "train", "step": turn, "loss": 2.5})
+from tests.faults.written import CODES, EVERY, FREE, Written
+from tests.report.synthetic import write_run
 
 
-def whole_metrics(folder: Path, turn: int) -> None:
-    rows = read_rows(folder / "metrics.jsonl")
-    assert [row["step"] for row in rows] == list(range(1, turn + 1))
-
-
-def write_evaluation(folder: Path, turn: int) -> None:
-    log = EvaluationLog(folder / "evaluation" / "rows.jsonl", f"evaluation {turn}")
-    log.write({"key": "suffix-128", "loss": float(turn)}, {"nats": np.full(50, turn, np.float32)})
-    log.finish(["suffix-128"])
-
-
-def whole_evaluation(folder: Path, turn: int) -> None:
-    path = folder / "evaluation" / "rows.jsonl"
-    (row,) = read_rows(path)
-    assert row["loss"] == turn
-    assert (read_values(path, row)["nats"] == turn).all()
-
-
-def tensors(turn: int) -> dict[str, torch.Tensor]:
-    return {"a": torch.full((100,), float(turn)), "b": torch.full((7,), -float(turn))}
-
-
-def write_export(folder: Path, turn: int) -> None:
-    facts = {"step": turn, "tokens": 9, "config_hash": "c"}
-    save_export(folder / "checkpoints", tensors(turn), **facts)  # type: ignore[arg-type]
-
-
-def whole_export(folder: Path, turn: int) -> None:
-    latest = latest_export(folder / "checkpoints")
-    assert latest.name == f"step-{turn}"
-    weights, _ = load_export(latest)
-    assert weights.keys() == tensors(turn).keys()
-    assert all(torch.equal(weights[name], one) for name, one in tensors(turn).items())
-
-
-def write_state(folder: Path, turn: int) -> None:
-    newest = folder / "checkpoints" / "step-1" if turn > 1 else None
-    keeper = Keeper(folder / "checkpoints", 2, {"config_hash": "c"}, newest)
-    moments = {name: tensors(turn) for name in MOMENTS}
-    keeper.save(TrainingState(turn, 9, 1.0, tensors(turn), moments))
-
-
-def whole_state(folder: Path, turn: int) -> None:
-    found = find_state(folder / "checkpoints")
-    # `latest` comes after the checkpoint itself, and nothing depends on it
-    assert found is not None and found.bad == () and found.manifest["step"] >= turn
-
-
-def write_summary(folder: Path, turn: int) -> None:
-    try:
-        write_file(folder / "summary.json", json.dumps({"turn": turn, "more": "x" * 99}).encode())
-    except OSError as error:
-        refused = disk_refused(error)
-        assert refused is not None
-        raise refused from error
-
-
-def whole_summary(folder: Path, turn: int) -> None:
-    assert json.loads((folder / "summary.json").read_text())["turn"] == turn
-    assert [path.name for path in folder.iterdir()] == ["summary.json"]
-
-
-@dataclass(frozen=True)
-class Written:
-    """What is written, and by which name its file lies there at the end."""
-
-    write: Callable[[Path, int], None]
-    whole: Callable[[Path, int], None]
-    file: str
-    renamed: str = ""
-
-    def refuse(self, folder: Path, name: str, code: int, at: int | str) -> None:
-        """Write once, be refused the second time, look, and write the second time again."""
-        self.write(folder, 1)
-        self.whole(folder, 1)
-        with refusing_disk(name, code, at) as refused:
-            with pytest.raises(StorageError) as caught:
-                self.write(folder, 2)
-            assert refused
-        said = str(caught.value)
-        assert caught.value.exit_code == 74 and str(folder) in said and "\n" not in said
-        self.whole(folder, 1)
-        self.write(folder, 2)
-        self.whole(folder, 2)
-
-
-METRICS = Written(write_metrics, whole_metrics, "metrics.jsonl")
-ROWS = Written(write_evaluation, whole_evaluation, "rows.jsonl", "rows.jsonl.partial")
-VALUES = Written(write_evaluation, whole_evaluation, ".npz", ".npz.partial")
-WEIGHTS = Written(write_export, whole_export, "weights.pt")
-MANIFEST = Written(write_export, whole_export, "manifest.json")
-FOLDER = Written(write_export, whole_export, "manifest.json", "step-2.partial")
-OPTIMIZER = Written(write_state, whole_state, "optimizer.pt", "step-2.partial")
-LATEST = Written(write_state, whole_state, "latest", "latest.partial")
-SUMMARY = Written(write_summary, whole_summary, "summary.json", "summary.json.partial")
-EVERY = (METRICS, ROWS, VALUES, WEIGHTS, MANIFEST, OPTIMIZER, LATEST, SUMMARY)
+@pytest.fixture(autouse=True)
+def known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask git and all packages takes longer than all else here."""
+    monkeypatch.setattr("pipeline.record.folder.environment", lambda: {"python": "3", "cores": 2})
 
 
 def label(value: object) -> str:
@@ -145,22 +42,52 @@ def test_refused_at_any_byte(tmp_path: Path, written: Written, code: int) -> Non
     written.write(measured, 1)
     size = max(p.stat().st_size for p in measured.rglob(f"*{written.file}"))
     for at in sorted({0, 1, size // 2, size - 1}):
-        folder = tmp_path / f"at-{at}"
+        folder = tmp_path / f"{at:08d}"  # its name stands in files: as long as the measured one's
         folder.mkdir()
         written.refuse(folder, written.file, code, at)
 
 
+SYNCED = (
+    files.WEIGHTS, files.MANIFEST, files.OPTIMIZER, files.LATEST, files.SUMMARY, files.CONFIG,
+    files.ENVIRONMENT, files.FINISHED,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 @pytest.mark.parametrize(
     ("written", "step"),
     [
-        *((one, "fsync") for one in (WEIGHTS, MANIFEST, OPTIMIZER, LATEST, SUMMARY)),
-        *((one, "rename") for one in (ROWS, VALUES, FOLDER, OPTIMIZER, LATEST, SUMMARY)),
+        *((one, "fsync") for one in SYNCED),
+        *((one, "rename") for one in (*EVERY, files.FOLDER) if one.renamed),
     ],
     ids=label,
 )
-def test_refused_when_made_durable(tmp_path: Path, written: Written, step: str) -> None:
+def test_refused_when_made_durable(tmp_path: Path, written: Written, step: str, code: int) -> None:
     name = written.renamed if step == "rename" else written.file
-    written.refuse(tmp_path, name, errno.ENOSPC, step)
+    written.refuse(tmp_path, name, code, step)
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        ("table.csv", 1),
+        ("suffix.png", 99),
+        ("suffix.svg", 1),
+        ("index.html", 9),
+    ],
+)
+def test_a_report_is_refused_and_its_page_stays(tmp_path: Path, name: str, at: int) -> None:
+    run, out = write_run(tmp_path, "rope"), tmp_path / "report"
+    page = out / "index.html"
+    out.mkdir()
+    page.write_text("the page of before")
+    with refusing_disk(name, errno.ENOSPC, at) as refused:
+        with pytest.raises(StorageError, match="the report cannot be written") as caught:
+            build_report([run], out)
+        assert refused
+    assert caught.value.exit_code == 74 and str(out) in str(caught.value)
+    assert page.read_text() == "the page of before"
+    assert "rope" in build_report([run], out).read_text()
 
 
 @pytest.mark.parametrize(("name", "at"), [(".tokens", 100), ("manifest", 3), ("manifest", "fsync")])
@@ -197,11 +124,29 @@ def test_what_nobody_expected_to_be_refused_ends_with_74_as_well(
     assert cli.main(["prepare", "config.yaml"]) == 74
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
-    assert all("error: /runs/a/summary.json: cannot be written: refused" in said for said in lines)
+    for said in lines:
+        assert "error: /runs/a/summary.json: cannot be written: refused; " in said
+        assert FREE.search(said)
 
 
 def test_a_mistake_of_the_program_is_not_blamed_on_the_disk() -> None:
     assert disk_refused(FileNotFoundError(errno.ENOENT, "no such file", "x")) is None
+
+
+def test_free_bytes_are_those_of_the_volume_that_was_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that is not there, those of the folder above it; of no file, none."""
+    volumes = {tmp_path: 7, Path("/"): 9}
+    monkeypatch.setattr(
+        "shutil.disk_usage",
+        lambda place: SimpleNamespace(free=volumes[place]) if place.is_dir() else place.stat(),
+    )
+    assert free_space(tmp_path / "a" / "b") == "7 bytes are free there"
+    assert free_space("/no/such/folder") == "9 bytes are free there"
+    refused = disk_refused(OSError(errno.ENOSPC, "full", str(tmp_path / "rows")))
+    assert f"{tmp_path}/rows: cannot be written: full; 7 bytes are free there. " in str(refused)
+    assert "the disk: cannot be written: full. " in str(disk_refused(OSError(errno.ENOSPC, "full")))
 
 
 def test_a_real_limit_on_the_size_of_files_is_met_as_well(tmp_path: Path) -> None:

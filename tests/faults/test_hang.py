@@ -1,6 +1,7 @@
 """One of two ranks dies or hangs: the other ends in time, the right one is named, none is left."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,8 +14,11 @@ import pytest
 
 from pipeline.parallel.watch import NEWER, HangWatch, _Judge
 from tests.distributed.ranks import ROOT
+from tests.faults.inject import INJECTED
 
 TIMEOUT = 8.0
+# within these seconds of a fault all ranks have ended
+ENDED = 120.0
 WORKER = "tests.faults.hang_worker"
 LAUNCH = """
 import sys
@@ -46,16 +50,23 @@ def left_after(tag: str, seconds: float = 10.0) -> list[int]:
     return processes_with(tag)
 
 
-def launched(start: list[str], fault: list[str], seconds: float) -> str:
+def wait_for_fault(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert any(line == f"{INJECTED}\n" for line in process.stdout), "it ended before"
+
+
+def launched(start: list[str], fault: list[str]) -> str:
     """The error output of ranks under a launcher, which must fail in time and leave nobody."""
     tag = uuid.uuid4().hex
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, *start, WORKER, *fault, tag],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds,
+        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert done.returncode != 0
+    wait_for_fault(process)
+    said = process.communicate(timeout=ENDED)[1]
+    assert process.returncode != 0
     assert left_after(tag) == []
-    return done.stderr
+    return said
 
 
 def alone(fault: list[str], worker: str = WORKER) -> list[subprocess.Popen[str]]:
@@ -76,16 +87,33 @@ def alone(fault: list[str], worker: str = WORKER) -> list[subprocess.Popen[str]]
 
 @pytest.mark.distributed
 def test_a_rank_that_was_killed_is_named() -> None:
-    said = launched(["-c", LAUNCH], ["1", "2", "backward", "die", "1000", "1"], 300.0)
+    said = launched(["-c", LAUNCH], ["1", "2", "backward", "die", "1000", "1"])
     assert "rank 1 was killed by signal 9" in said
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_the_other_rank_ends_also_where_nobody_ends_it(killed: int) -> None:
+    """It finds the connection closed; the one that died under it is known to srun."""
+    tag = uuid.uuid4().hex
+    ranks = alone([str(killed), "2", "backward", "die", "1000", "2", tag])
+    wait_for_fault(ranks[killed])
+    said = ranks[1 - killed].communicate(timeout=ENDED)[1]
+    assert (ranks[killed].wait(), ranks[1 - killed].returncode) == (-signal.SIGKILL, 1)
+    assert re.search("Connection (closed|reset) by peer", said), said[-500:]
+    assert left_after(tag) == []
 
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("shared", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_rank_that_hangs_is_named_and_all_end_by_themselves(shared: str) -> None:
-    ranks = alone(["1", "2", "forward", "hang", str(TIMEOUT), shared])
-    said = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [1, 1]
+    tag = uuid.uuid4().hex
+    ranks = alone(["1", "2", "forward", "hang", str(TIMEOUT), shared, tag])
+    wait_for_fault(ranks[1])
+    began = time.monotonic()
+    said = [rank.communicate(timeout=ENDED)[1] for rank in ranks]
+    assert time.monotonic() - began < ENDED
+    assert [rank.returncode for rank in ranks] == [1, 1] and left_after(tag) == []
     named = f"error: rank 1 did not move for {TIMEOUT:g} s (trainer.hang_timeout), at step 3,"
     assert named in said[0]
 
@@ -96,7 +124,8 @@ def test_a_rank_that_hangs_is_named_and_all_end_by_themselves(shared: str) -> No
 def test_a_stopped_rank_is_named_though_it_holds_what_ranks_share(where: str) -> None:
     first, second = alone(["0", "2", where, "stop", str(TIMEOUT), "2"])
     try:
-        said = second.communicate(timeout=300)[1]
+        wait_for_fault(first)
+        said = second.communicate(timeout=ENDED)[1]
         assert second.returncode == 1 and "error: rank 0 did not move" in said
     finally:
         first.kill()
@@ -111,7 +140,7 @@ def test_launchers_leave_nobody_behind(launcher: str, action: str) -> None:
     start = ["-c", LAUNCH]
     if launcher == "torchrun":
         start = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
-    said = launched(start, ["1", "2", "optimizer", action, str(TIMEOUT), "2"], 300.0)
+    said = launched(start, ["1", "2", "optimizer", action, str(TIMEOUT), "2"])
     assert "error: rank 1 did not move" in said
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.distributed.ranks import run_ranks
+from tests.faults.inject import ranks_as
 from tests.faults.numbers_worker import CASES, STEP, case_name
 from tests.launch.made_study import command, write_study
 
@@ -55,13 +56,7 @@ def test_only_the_steps_before_are_recorded(
 
 def test_the_command_ends_with_4_and_leaves_no_checkpoint_of_that_step(tmp_path: Path) -> None:
     """The gradient of one rank breaks in step 4 of 6; every step leaves a checkpoint."""
-    code = """
-import sys
-from pipeline.launch import cli, study
-start = study.start_ranks
-study.start_ranks = lambda config, _, given: start(config, "tests.faults.diverging_rank", given)
-sys.exit(cli.main(sys.argv[1:]))
-"""
+    code = ranks_as("tests.faults.poisoned_rank", "1", "3", "blocks.0.attention.qkv", "nan")
     study = write_study(tmp_path, "rope")
     settings = ("trainer.save_every=1", "trainer.keep=9")
     done = command("-c", code, "train", study, *settings, expect=4)

@@ -1,6 +1,7 @@
 """Where a broken-off run goes on, what it refuses, and what it leaves alone when it refuses."""
 
 import json
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ import pytest
 import torch
 
 from pipeline.checkpoint.state import MOMENTS, TrainingState
+from pipeline.config.changes import Change
 from pipeline.config.compose import load
+from pipeline.config.dotted import dotted
+from pipeline.config.redact import public
 from pipeline.config.schema import Config
 from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.launch.resuming import Resumed, resume
+from pipeline.record.environment import training_sha256
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
 from tests.launch.made_origin import small_config
@@ -43,6 +48,10 @@ def go_on(
 def state(step: int) -> TrainingState:
     named = {"w": torch.full((3,), float(step))}
     return TrainingState(step, 100 * step, 2.0 * step, named, {moment: named for moment in MOMENTS})
+
+
+def code_is(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.launch.resuming.training_sha256", lambda: code * 32)
 
 
 @pytest.fixture
@@ -115,13 +124,16 @@ def test_if_all_are_bad_nothing_is_touched(broken_off: tuple[Config, RunFolder])
 
 
 def test_a_run_without_a_checkpoint_starts_again_and_says_so(
-    broken_off: tuple[Config, RunFolder], capsys: pytest.CaptureFixture[str]
+    broken_off: tuple[Config, RunFolder],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import shutil
-
+    """Code whose work is lost is none that trained it."""
     config, folder = broken_off
     shutil.rmtree(folder.checkpoints)
-    assert go_on(config, folder).state is None
+    code_is("aa", monkeypatch)
+    again = go_on(config, folder)
+    assert again.state is None and again.codes == ["aa" * 32]
     assert "before its first checkpoint: it starts again" in capsys.readouterr().err
     assert read_rows(folder.metrics) == []
     assert [row["step"] for row in read_rows(folder.restarts)] == [0]
@@ -182,6 +194,10 @@ def test_what_changes_the_numbers_is_refused_by_key(
 
 FREE = {
     "trainer.processes": ("2", [1, 2]), "trainer.zero_stage": ("3", [1, 3]),
+    "trainer.nodes": ("2", [1, 2]), "trainer.accelerator": ("cpu", ["auto", "cpu"]),
+    "trainer.sequence_parallel": ("2", [1, 2]), "trainer.ring": ("2", [1, 2]),
+    "trainer.hang_timeout": ("0", [80.0, 0.0]), "trainer.keep_best": ("true", [False, True]),
+    "model.activation_checkpointing": ("true", [False, True]),
     "trainer.accumulate": ("2", [1, 2]), "trainer.log_every": ("5", [10, 5]),
     "trainer.save_every": ("7", [100, 7]), "trainer.keep": ("5", [2, 5]),
     "trainer.threads": ("1", [None, 1]), "data.workers": ("2", [0, 2]),
@@ -189,6 +205,18 @@ FREE = {
     "model.tiled_mlp": ("true", [False, True]), "model.attention_path": ("tile", ["auto", "tile"]),
     "wandb.mode": ("offline", ["off", "offline"]),
 }  # fmt: skip
+# changes that cannot come alone
+WITH = {
+    "trainer.hang_timeout": ("trainer.processes",),
+    "trainer.sequence_parallel": ("trainer.processes",),
+    "trainer.ring": ("trainer.processes", "trainer.sequence_parallel"),
+}
+
+
+def test_every_setting_that_may_change_is_tried(tmp_path: Path) -> None:
+    keys = dotted(public(small_config(tmp_path)))
+    free = {key for key in keys if Change(key, 0, 1).free and not key.startswith("wandb.")}
+    assert free == {key for key in FREE if not key.startswith("wandb.")}
 
 
 @pytest.mark.parametrize("key", FREE)
@@ -198,12 +226,13 @@ def test_what_does_not_is_taken_said_and_noted(
     config, folder = broken_off
     folder.release()
     saved = folder.config.read_bytes()
-    other = small_config(Path(config.runs), f"{key}={FREE[key][0]}")
+    keys = (*WITH.get(key, ()), key)
+    other = small_config(Path(config.runs), *(f"{one}={FREE[one][0]}" for one in keys))
     folder = RunFolder.create(other, name="a")
     resumed = go_on(other, folder)
     assert resumed.state is not None and resumed.state.step == 4
     assert folder.config.read_bytes() == saved
-    assert read_rows(folder.restarts)[0]["changed"] == {key: FREE[key][1]}
+    assert read_rows(folder.restarts)[0]["changed"] == {one: FREE[one][1] for one in keys}
     assert f"'{key}'" in capsys.readouterr().err
     # and the next checkpoint is still of this run
     resumed.keeper.save(replace(state(8)))
@@ -222,6 +251,31 @@ def test_other_versions_are_said(
     monkeypatch.setattr("pipeline.launch.resuming._VERSIONS", ("torch",))
     assert go_on(*broken_off).state is not None
     assert "its last digits may differ" in capsys.readouterr().err
+
+
+def test_other_code_that_trains_on_is_said_and_noted_at_every_change(
+    broken_off: tuple[Config, RunFolder],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also in the next checkpoint, and so for all that comes of it."""
+    resumed = go_on(*broken_off)
+    assert resumed.codes == [training_sha256()]
+    assert "other code" not in capsys.readouterr().err
+    del resumed.keeper.facts["training_sha256"]  # as in checkpoints older than the field
+    resumed.keeper.save(state(6))
+    expected = ["unknown"]
+    for step, code in ((8, "aa"), (10, "aa"), (12, "bb"), (14, "aa")):
+        code_is(code, monkeypatch)
+        resumed, before = go_on(*broken_off), expected[-1]
+        said = f"by other code (training_sha256 {before[:12]}) than goes on now ({code * 6})"
+        assert (said in capsys.readouterr().err) == (code * 32 != before)
+        expected += [code * 32] if code * 32 != before else []
+        assert resumed.codes == expected
+        assert read_rows(broken_off[1].restarts)[-1]["training_sha256"] == code * 32
+        saved = resumed.keeper.save(state(step))
+        assert json.loads((saved / "manifest.json").read_text())["training_sha256"] == expected
+    assert expected == ["unknown", "aa" * 32, "bb" * 32, "aa" * 32]
 
 
 def test_a_folder_that_a_kill_left_half_made_is_made_again(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ CLOCKS = "tests/faults/test_clocks.py"
 UNEVEN = "tests/faults/test_uneven.py"
 AGREE = "tests/parallel/test_agree.py"
 UNUSED = "tests/config/test_unused.py"
+COMMAND = "tests/faults/test_command.py"
+SPIKES = "tests/training/test_spikes.py"
+DISK = "tests/faults/test_disk.py"
 
 FAULTS = (
     Mutation(
@@ -71,5 +74,47 @@ FAULTS = (
         "        made.__dict__.update(self.more)\n",
         "",
         AGREE,
+    ),
+    Mutation(
+        "a study begins on a volume without room",
+        "pipeline/launch/study.py",
+        "            check_space(folder.path, parameters)",
+        "            pass",
+        COMMAND,
+    ),
+    Mutation(
+        "a rank begins on a volume without room",
+        "pipeline/launch/as_rank.py",
+        "        check_space(RunFolder.at(config, name).path, parameters)\n",
+        "",
+        COMMAND,
+    ),
+    Mutation(
+        "free space is asked of where the command is given",
+        "pipeline/launch/study.py",
+        "check_space(folder.path, parameters)",
+        'check_space(type(folder.path)("runs"), parameters)',
+        COMMAND,
+    ),
+    Mutation(
+        "losses are not looked at for spikes",
+        "pipeline/training/callbacks/recorder.py",
+        "        self._mind_spike(last, trainer.is_global_zero)\n",
+        "",
+        SPIKES,
+    ),
+    Mutation(
+        "spikes are not counted",
+        "pipeline/launch/rank.py",
+        'sum(row["kind"] == "spike" for row',
+        'sum(row["kind"] == "spikes" for row',
+        SPIKES,
+    ),
+    Mutation(
+        "refused rows do not say how much is free",
+        "pipeline/record/metrics.py",
+        "{free_space(self.path)}. Free some space;",
+        "Free some space;",
+        DISK,
     ),
 )

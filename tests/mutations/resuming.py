@@ -1,4 +1,4 @@
-"""Faults of checkpoints and of resuming from them."""
+"""Faults of checkpoints, of resuming from them, and of what is known of the code that trained."""
 
 from tests.mutations.mutation import Mutation
 
@@ -7,6 +7,8 @@ KEEPING = "tests/checkpoint/test_keeping.py"
 SPACE = "tests/checkpoint/test_space.py"
 RESUMING = "tests/launch/test_resuming.py"
 RESUME = "tests/training/test_resume.py"
+SHA256 = "tests/record/test_training_sha256.py"
+TRAINING_CODE = "tests/report/test_training_code.py"
 
 FAULTS = (
     Mutation(
@@ -133,5 +135,48 @@ FAULTS = (
         "self._done, self.tokens, self._before = step, 0, seconds",
         RESUME,
         "zero1-fp32",
+    ),
+    Mutation(
+        "a continued run that is resumed reads the text of its origin",
+        "pipeline/training/fit.py",
+        "done_before = start.steps if start is not None else 0",
+        "done_before = start.steps if start is not None and resumed is None else 0",
+        RESUME,
+        "continued",
+    ),
+    Mutation(
+        "other code trains on without a word",
+        "pipeline/launch/resuming.py",
+        "if codes[-1] != code:",
+        "if not code:",
+        RESUMING,
+    ),
+    Mutation(
+        "of the code that trained a run the last only is known",
+        "pipeline/launch/resuming.py",
+        "= before if before[-1] == code else [*before, code]",
+        "= [code]",
+        RESUMING,
+    ),
+    Mutation(
+        "the optimizer is no code of a training",
+        "pipeline/record/environment.py",
+        '"data", "training", "checkpoint",',
+        '"data", "checkpoint",',
+        SHA256,
+    ),
+    Mutation(
+        "runs trained by other code stand in one table",
+        "pipeline/report/comparable.py",
+        "    _check_training_code(runs)\n",
+        "",
+        TRAINING_CODE,
+    ),
+    Mutation(
+        "runs of the same two codes are one training",
+        "pipeline/report/comparable.py",
+        "run.path if len(codes) > 1 else None",
+        "None",
+        TRAINING_CODE,
     ),
 )

@@ -4,6 +4,10 @@ from tests.mutations.mutation import Mutation
 
 MATRIX = "tests/distributed/test_matrix.py"
 ORDER = "tests/distributed/test_order.py"
+LABELS = "tests/distributed/test_labels.py"
+SAME_BATCHES = "tests/distributed/test_same_batches.py"
+FAR_TABLES = "tests/positions/test_far_tables.py"
+INSTANCES = "tests/positions/test_instances.py"
 
 FAULTS = (
     Mutation(
@@ -104,6 +108,56 @@ FAULTS = (
         "self.sequences.read(int(i), start, stop)",
         "[x[start:stop] for x in self.sequences.read(int(i), 0, length)]",
         ORDER,
+    ),
+    Mutation(
+        "labels rolled after the split",
+        "pipeline/data/module.py",
+        "[labels[::every] for _, labels in rows]",
+        "[np.roll(inputs[::every], -1) for inputs, _ in rows]",
+        LABELS,
+    ),
+    Mutation(
+        "another order of the data for each encoding",
+        "pipeline/data/module.py",
+        "self.sequences, self.seed, self.scheme = sequences, config.seed, scheme",
+        'self.sequences, self.seed, self.scheme = sequences, len(config.position["name"]), scheme',
+        SAME_BATCHES,
+    ),
+    Mutation(
+        "another order of the data for each scheme of position ids",
+        "pipeline/data/module.py",
+        "indices = self.sequences.order(self.seed, counted, self.batch)",
+        "indices = self.sequences.order(self.seed + self.scheme.reads_tokens, counted, self.batch)",
+        SAME_BATCHES,
+    ),
+    Mutation(
+        "phases of the first heads for all",
+        "pipeline/positions/pope.py",
+        "self.phase[site.layer, site.held, None]",
+        "self.phase[site.layer, : len(site.heads), None]",
+        MATRIX,
+        "pope-zero3-sp2-accumulate1",
+    ),
+    Mutation(
+        "angles in single precision",
+        "pipeline/positions/rope.py",
+        "ids[:, None, :, None].double() * self.speeds(ids.device, site.length)",
+        "(ids[:, None, :, None].float() * self.speeds(ids.device, site.length).float()).double()",
+        FAR_TABLES,
+    ),
+    Mutation(
+        "waves in the precision of the process",
+        "pipeline/positions/transformer_xl.py",
+        "pairs = torch.arange(width // 2, device=n.device, dtype=torch.float64)",
+        "pairs = torch.arange(width // 2, device=n.device) * torch.ones(())",
+        FAR_TABLES,
+    ),
+    Mutation(
+        "speeds kept for a width, whatever the base",
+        "pipeline/positions/rope.py",
+        "return torch.pow(self.base, -2.0 * pairs / self.turned)",
+        "return vars(torch).setdefault(f'{pairs}', self.base ** (-2.0 * pairs / self.turned))",
+        INSTANCES,
     ),
     Mutation(
         "labels not shifted",

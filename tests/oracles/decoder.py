@@ -34,7 +34,7 @@ def _turned(q: Tensor, k: Tensor, base: float, window: float) -> Tensor:
     e^{i min(i - j, window) base^(-2t/d)}."""
     heads, length, width = q.shape
     a, b = (torch.view_as_complex(x.reshape(heads, length, width // 2, 2)) for x in (q, k))
-    speeds = torch.tensor([base ** (-2.0 * t / width) for t in range(width // 2)]).double()
+    speeds = torch.pow(base, -2.0 * torch.arange(width // 2).double() / width)
     i = torch.arange(length).double()
     angles = (i[:, None] - i).clamp(max=window)[..., None] * speeds
     waves = torch.polar(torch.ones_like(angles), angles)
@@ -55,7 +55,7 @@ def _products(name: str, own: Encoding, q: Tensor, k: Tensor) -> Tensor:
         u, v = (own.parameters[n][:, None] for n in ("content_bias", "position_bias"))
         projection = own.parameters["projection"][own.layer]
         width = projection.shape[-1]
-        speeds = torch.tensor([10000.0 ** (-2.0 * t / width) for t in range(width // 2)]).double()
+        speeds = torch.pow(10000.0, -2.0 * torch.arange(width // 2).double() / width)
         angles = distance[..., None].double() * speeds
         waves = torch.cat([angles.sin(), angles.cos()], -1)
         rows = torch.einsum("hew,ijw->hije", projection, waves)

@@ -172,7 +172,7 @@ def task_differences(mesh: Mesh, position: str) -> list[str]:
     dist.broadcast_object_list(told, 0)
     alone, behind = told[0]
     differing = [name for name in alone if name != "loss" and row[name] != alone[name]]
-    differing += ["loss"] if abs(row["loss"] - alone["loss"]) > 1e-5 else []
+    differing += ["loss"] if abs(row["loss"] - alone["loss"]) > 1e-6 else []
     return differing + [n for n in behind if not np.allclose(values[n], behind[n], atol=1e-5)]
 
 

@@ -45,7 +45,7 @@ def test_loss_and_gradients_equal_one_rank(
 ) -> None:
     for results in ranks:
         loss, gradient = results[f"gradients-{parts}-{ring}-{position}"]
-        assert loss <= 1e-5 and gradient <= 1e-5
+        assert loss <= 2e-6 and gradient <= 1e-5
 
 
 @pytest.mark.parametrize(("parts", "ring"), MESHES)
@@ -55,7 +55,7 @@ def test_modified_attention_equals_one_rank(
 ) -> None:
     for results in ranks:
         loss, gradient = results[f"modified-{parts}-{ring}-{name}"]
-        assert loss <= 1e-5 and gradient <= 1e-5
+        assert loss <= 2e-6 and gradient <= 1e-5
 
 
 @pytest.mark.parametrize(("parts", "ring"), MESHES)
@@ -65,15 +65,17 @@ def test_drawn_position_ids_equal_one_rank(
 ) -> None:
     for results in ranks:
         loss, gradient = results[f"numbered-{parts}-{ring}-{name}"]
-        assert loss <= 1e-5 and gradient <= 1e-5
+        assert loss <= 2e-6 and gradient <= 1e-5
 
 
 @pytest.mark.parametrize(("position", "parts", "ring"), SHARED)
 def test_every_protocol_gives_the_same_numbers(
     position: str, parts: int, ring: int, ranks: list[dict[str, Any]]
 ) -> None:
+    """Losses of whole documents; fp32 merges parts of a ring: 1.03e-6 for tener on four."""
     for results in ranks:
-        assert results[f"evaluation-{parts}-{ring}-{position}"] <= 1e-5
+        error = results[f"evaluation-{parts}-{ring}-{position}"]
+        assert error <= (1e-6 if ring == 1 else 2e-6)
 
 
 @pytest.mark.parametrize(("parts", "ring"), MESHES)

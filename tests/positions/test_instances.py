@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.positions import registry
 from pipeline.positions.base import Position, Shape, Site
-from tests.positions.cases import CASES, LAYER, SHAPE, named, words
+from tests.positions.cases import CASES, LAYER, NAMES, SHAPE, named, words
 
 every_case = pytest.mark.parametrize(("name", "chosen"), CASES, ids=named)
 # far from where bf16 tells neighbours apart; the second is as far as tests of the encodings go
@@ -84,3 +84,17 @@ def test_instances_of_other_sizes_do_not_meddle(name: str, chosen: dict[str, Any
     assert same(numbers(other, other_start), beside)
     alone = built(name, chosen, other_shape)
     assert same(numbers(alone, other_start), beside)
+
+
+BASED = [n for n in NAMES if isinstance(registry.default_settings(n).get("base"), float)]
+
+
+@pytest.mark.parametrize("name", BASED)
+def test_instances_of_another_base_do_not_meddle(name: str) -> None:
+    """A table kept for a shape and not for its base would be the other's."""
+    instances = [built(name, chosen) for chosen in ({}, {"base": 500.0}, {})]
+    start = starts(instances[0])[0]
+    one, other, again = (numbers(position, start) for position in instances)
+    assert same(one, again) and not same(one, other)
+    assert same(numbers(instances[1], start), other)
+    assert same(numbers(instances[0], start), one)

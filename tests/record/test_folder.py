@@ -125,6 +125,8 @@ def test_a_configuration_edited_after_the_run_is_noticed(tmp_path: Path) -> None
     made.config.write_text(edited)
     with pytest.raises(ConfigError, match="changed after the run finished"):
         RunFolder.create(config_in(tmp_path, "seed=5"), name="a")
+    with pytest.raises(ConfigError, match="changed after the run finished"):
+        made.check_finished()
 
 
 def test_a_stray_folder_is_not_written_into(tmp_path: Path) -> None:
@@ -140,6 +142,25 @@ def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot be written.*runs=<folder>"):
         RunFolder.create(config_in(tmp_path / "file" / "runs"), name="a")
+
+
+@pytest.mark.parametrize("what", ["file", "link", "file above"])
+def test_what_is_no_folder_where_the_run_folder_is_to_be_is_named(
+    tmp_path: Path, what: str
+) -> None:
+    config = config_in(tmp_path / "runs")
+    path = RunFolder.at(config, "a").path
+    place = path.parent if what == "file above" else path
+    place.parent.mkdir(parents=True)
+    if what == "link":
+        place.symlink_to(tmp_path / "nowhere")
+    else:
+        place.write_text("in the way")
+    for refuse in (RunFolder.check, RunFolder.create):
+        message = f"a cannot be written: {re.escape(str(place))} is a file, or a link .*Move it"
+        with pytest.raises(StorageError, match=message):
+            refuse(config, name="a")
+    assert os.path.lexists(place) and not place.is_dir()
 
 
 def test_a_disk_that_fills_up_leaves_no_half_folder(

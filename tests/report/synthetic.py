@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from pipeline.config.label import file_name
+from pipeline.record.folder import RunFolder
 
 TRAIN_LENGTH = 128
 REASON = f"this position encoding is not defined beyond {TRAIN_LENGTH} tokens"
@@ -37,7 +38,7 @@ def write_run(
     folder = root / settings["experiment"] / f"{position}-L{settings['train_length']}-s{seed}"
     (folder / "evaluation").mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    (folder / "finished").write_text("0123456789abcdef" * 4 + "\n")
+    RunFolder(folder).mark_finished()
     environment = {
         "python": "3.11.9", "packages": {"torch": "2.13.0", "wandb": None}, "platform": "Linux",
         "cpu": "A processor", "cores": 2, "git": {"commit": "a" * 40, "changed": False},
@@ -60,7 +61,7 @@ def write_run(
         "attention_path": "tile" if position in ("alibi", "t5") else "sdpa",
         "tokens_per_second": 21000.0 - 900 * len(position), "peak_memory_bytes": 700 * 2**20,
         "train_seconds": 61.0, "evaluate_seconds": 14.0, "final_loss": 2.9 + seed * 0.01,
-        "corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32,
+        "corpus_sha256": "c0" * 32, "tokenizer_sha256": "70" * 32, "training_sha256": ["7a" * 32],
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

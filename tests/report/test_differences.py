@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipeline.record.folder import RunFolder
 from pipeline.report.collect import collect
 from pipeline.report.differences import differences_section
 from pipeline.report.pairs import find_pairs
@@ -66,6 +67,7 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
     for run, value in zip(runs, ("<b>", "<i>"), strict=True):
         text = (run / "config.yaml").read_text()
         (run / "config.yaml").write_text(text.replace("name: ", f"name: {value}"))
+        RunFolder(run).mark_finished()
         rows = run / "evaluation" / "rows.jsonl"
         rows.write_text(rows.read_text().replace('"position": "', f'"position": "{value}'))
     study = collect(runs)

@@ -162,7 +162,6 @@ def test_words_from_run_folders_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>&"
     config = {"data": {"source": evil}}
     run = write_run(tmp_path, "rope", config=config, row={"text_sha256": evil, "split": evil})
-    (run / "finished").write_text(evil)
     html = build_report([run], tmp_path / "out").read_text()
     assert html.count("<script") == 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in html
@@ -195,6 +194,48 @@ def test_a_page_is_replaced_only_by_a_whole_one(
     with pytest.raises(StorageError, match="No space left"):
         build_report([write_run(tmp_path, "alibi")], tmp_path / "out")
     assert page.read_bytes() == before
+
+
+def test_files_of_two_reports_never_stand_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the user stay."""
+    runs = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
+    out = tmp_path / "out"
+    build_report(runs[:1], out)
+    for name in ("notes.md", "needle.png", "tasks.csv", "needle-passkey.svg", "tasks.png"):
+        (out / name).write_text("older")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for broken in ("Path.write_text", "save_png"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"pipeline.report.page.{broken}", full)
+            with pytest.raises(StorageError, match="No space left"):
+                build_report(runs[1:], out)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    build_report(runs[1:], out)
+    now = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert before.keys() - now.keys() == {"tasks.csv", "needle-passkey.svg", "tasks.png"}
+    assert {name for name in now if now[name] == before[name]} == {"notes.md", "needle.png"}
+
+
+def test_a_move_that_fails_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = write_run(tmp_path, "rope"), write_run(tmp_path, "alibi")
+    build_report(runs[:1], tmp_path / "out")
+    moves: list[str] = []
+
+    def broken(source: Path, target: Path) -> None:
+        moves.append(target.name)
+        if len(moves) == 3:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("pipeline.report.output.os.replace", broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        build_report(runs[1:], tmp_path / "out")
+    assert not (tmp_path / "out" / "index.html").exists() and "index.html" not in moves
 
 
 def test_runs_that_cannot_be_compared_leave_nothing(tmp_path: Path) -> None:

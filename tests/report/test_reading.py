@@ -18,6 +18,17 @@ def test_a_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
         collect([folder])
 
 
+@pytest.mark.parametrize("file", ["finished", "config.yaml"])
+def test_a_run_that_was_finished_under_another_configuration_is_refused(
+    tmp_path: Path, file: str
+) -> None:
+    folder = write_run(tmp_path, "rope")
+    with (folder / file).open("a") as changed:
+        changed.write("more: 1\n")
+    with pytest.raises(DataError, match="config.yaml was changed after the run finished, or "):
+        collect([folder])
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a run folder"):
         collect([tmp_path])

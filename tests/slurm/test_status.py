@@ -1,6 +1,7 @@
 """How `status` reads run folders and the queue."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pipeline.config.compose import load
 from pipeline.errors import ConfigError
 from pipeline.launch import status
+from pipeline.launch.cli import main
 from pipeline.launch.status import Job
 from pipeline.launch.watch import watch
 from pipeline.record.folder import RunFolder
@@ -36,7 +38,7 @@ def trained_to(folder: RunFolder, step: int) -> None:
 def table(runs: Path, jobs: dict[str, Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The line of every run, by its name, with single blanks."""
     monkeypatch.setattr(status, "queue", lambda: jobs)
-    _, *found = status.status([runs]).splitlines()
+    _, *found = status.status([runs])[0].splitlines()
     return {line.split()[0]: " ".join(line.split()[1:]) for line in found}
 
 
@@ -113,6 +115,61 @@ def test_watching_ends_when_all_runs_have(
     said = capsys.readouterr().out
     assert said.count("tokens/s") == (4 if terminal else 3)
     assert said.rstrip().count("done") == 3 and said.startswith("\x1b[H" if terminal else "run ")
+
+
+BROKEN = [
+    ("metrics.jsonl", '{"kind": "spike"}\n{"step": 4}\n', "metrics.jsonl:2: .*KeyError.*kind"),
+    ("metrics.jsonl", '{"kind": "train", "step": 4}\n', "metrics.jsonl:1: .*loss"),
+    ("metrics.jsonl", '{"kind": "train", "step": 4, "loss": "x"}\n', "metrics.jsonl:1: .*ValueErr"),
+    ("metrics.jsonl", '{"kind": "train", "step": 0, "loss": 2.5, "seconds": 1.0, '
+     '"tokens_per_second": 1.0}\n', "metrics.jsonl:1: .*ZeroDivision"),
+    ("metrics.jsonl", "[]\n", "metrics.jsonl:1: a row must be"),
+    ("submitted.jsonl", '{"job": "1"}\n{"x": 1}\n', "submitted.jsonl:2: .*KeyError.*job"),
+    ("restarts.jsonl", "{\n", "restarts.jsonl:1: "),
+    ("config.yaml", "seed: 1\nposition: rop\n", "config.yaml.*rop"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "text", "message"), BROKEN)
+def test_a_damaged_run_is_said_to_be_and_the_others_are_shown(
+    file: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_to(made(tmp_path, "alibi"), 5)
+    bad = made(tmp_path, "rope")
+    (bad.path / file).write_text(text)
+    found = table(tmp_path, {}, monkeypatch)
+    assert found["smoke/rope-L128-s0"] == "damaged" + 10 * " -"
+    assert found["smoke/alibi-L128-s0"].startswith("stopped 5/20 2.500 ")
+    (words,) = status.status([tmp_path])[1]
+    assert re.match(f"smoke/rope-L128-s0 is damaged: .*{message}", words)
+
+
+def test_a_finished_run_of_another_configuration_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In `status`, and once in `watch`, which ends all the same."""
+    folders = [made(tmp_path, name) for name in ("rope", "alibi")]
+    folders[0].mark_finished()
+    folders[0].config.write_text("seed: 1\n")
+    monkeypatch.setattr(status, "queue", dict)
+    assert main(["status", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "smoke/rope-L128-s0   damaged" in said.out and "not begun" in said.out
+    assert re.search(r"rope-L128-s0 is damaged: .*config\.yaml was changed after", said.err)
+    monkeypatch.setattr("pipeline.launch.watch.time.sleep", lambda _: folders[1].mark_finished())
+    watch([tmp_path], 2.0)
+    said = capsys.readouterr()
+    assert said.out.count("damaged") == 2 and said.err.count("damaged") == 1
+
+
+def test_a_run_that_is_named_twice_is_shown_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, "rope")
+    (tmp_path / "link").symlink_to(tmp_path / "smoke")
+    monkeypatch.setattr(status, "queue", dict)
+    for other in (tmp_path / "smoke" / ".." / "smoke", tmp_path / "link"):
+        assert len(status.status([tmp_path / "smoke", other])[0].splitlines()) == 2
 
 
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])

@@ -56,6 +56,7 @@ def test_an_array_has_a_task_for_every_run_that_is_left(
     assert main(["submit", str(study), *OWN, *more]) == 0
     code, *command = handed_over(study.parent)
     listed = command[-1]
+    assert not Path(listed).name.endswith("-1.txt")
     shape = ["--parsable", "--export=ALL", *SHAPE, "--time=5", "--qos=a b", "--array=0-1"]
     assert command == [*shape, f"{code}/slurm/sweep.sbatch", listed]
     runs = [Path(line) for line in Path(listed).read_text().splitlines()]
@@ -96,6 +97,9 @@ def test_the_job_runs_the_code_and_configuration_of_now(study: Path) -> None:
         (("--array", "--at-once", "0"), "a number above 0"),
         (("--array", "sweep={trainer.nodes: [1, 2]}", "position=rope"), "same trainer.nodes"),
         (("position=rope", "trainer.max_step=3"), "max_step"),
+        (("position=rope", "--sbatch=--comment='x"), "--sbatch: No closing quotation"),
+        (("position=rope", "--sbatch=--qos=a b"), "word 2 of it is no option"),
+        (("position=rope", "--at-once", "4"), "a number above 0, together with --array"),
     ],
 )
 def test_refused_before_anything_is_written(
@@ -104,6 +108,39 @@ def test_refused_before_anything_is_written(
     assert main(["submit", str(study), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (study.parent / "runs").exists() and not (study.parent / "sbatch").exists()
+
+
+def test_two_arrays_of_one_second_have_a_list_each(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.launch.submit.time.strftime", lambda *_: "submitted-now")
+    lists = []
+    for more in ("seed=1", "seed=2"):
+        assert main(["submit", str(study), more, "--array"]) == 0
+        lists.append(Path(handed_over(study.parent)[-1]))
+    assert [path.name for path in lists] == ["submitted-now.txt", "submitted-now-1.txt"]
+    assert ["-s1" in lists[0].read_text(), "-s2" in lists[1].read_text()] == [True, True]
+
+
+def test_a_number_of_tasks_is_refused_though_none_is_left(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", str(study), "--array"]) == 0
+    (study.parent / "squeue").write_text("77_0|77|PENDING|1:00|x\n77_1|78|PENDING|1:00|x\n")
+    assert main(["submit", str(study), "--array", "--at-once", "-3"]) == 2
+    assert "--at-once -3: a number above 0" in capsys.readouterr().err
+    assert main(["submit", str(study), "--array"]) == 0
+    assert "nothing to submit" in capsys.readouterr().err
+
+
+def test_a_damaged_note_of_the_last_job_is_refused(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", str(study), "--array"]) == 0
+    (run,) = study.parent.glob("runs/path/rope-*")
+    (run / "submitted.jsonl").write_text('{"x": 1}\n')
+    assert main(["submit", str(study), "--array"]) == 2
+    assert "rope-L33-s0/submitted.jsonl:1: not a row" in capsys.readouterr().err
 
 
 def test_what_sbatch_says_is_passed_on(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,18 +16,25 @@ from torch import Tensor
 from pipeline.checkpoint.folder import load_manifest
 from pipeline.checkpoint.state import Keeper, TrainingState, load_state
 from pipeline.config.schema import Config
-from pipeline.positions.registry import facts_of, names
+from pipeline.config.tasks import mixed_shares
+from pipeline.data.mixture import Mixture
+from pipeline.data.module import TrainingSequences
+from pipeline.positions.registry import extension_settings, facts_of, names
 from pipeline.training import strategy
 from pipeline.training.fit import fit
 from pipeline.training.module import Pretraining, build_decoder
 from pipeline.training.whole import whole_moments
 from tests.distributed.matrix_worker import shard_everything
-from tests.distributed.toy import ToySequences, toy_config
+from tests.distributed.toy import VOCAB, ToySequences, toy_config
 from tests.evaluate.test_score import toy_documents
+from tests.evaluate.toy_task import ToyTask
+from tests.training.continued_worker import SCALED_TO, start_of
 
 # ten sequences, four a step: epochs end inside step 2 and after steps 5 and 10
 STEPS, BOUNDARY, MIDDLE = 8, 5, 4
 EVERYWHERE = (1, MIDDLE, BOUNDARY - 1, BOUNDARY, BOUNDARY + 1, STEPS - 1)
+AT_ALL = ("cope", "fox", "fire", "learned")
+"""Encodings with parameters that are resumed after every step."""
 TIMES = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes")
 
 
@@ -45,6 +52,8 @@ class Case:
     workers: int = 0
     dropped: int | None = None
     ids: str = "consecutive"
+    extension: str | None = None
+    mixed: float = 0.0
 
     @property
     def config(self) -> Config:
@@ -63,6 +72,11 @@ class Case:
         config.data.workers = self.workers
         config.model.drop_position_after = self.dropped
         config.position_ids = {"name": self.ids}
+        config.data.mix.copy = self.mixed
+        if self.extension is not None:
+            config.init_from, config.encoding_length = "origin", SCALED_TO
+            own = extension_settings(self.extension)
+            config.extension = {"name": self.extension, **own}
         return config
 
 
@@ -80,11 +94,19 @@ def exact_cases() -> list[Case]:
         Case("accumulated-bf16", "learned", (3,), zero_stage=2, accumulate=2, precision="bf16"),
         Case("dropped", "t5", (2, 3, 4), dropped=3),
         Case("drawn-ids", "rope", (3,), ids="randomized"),
+        Case("segment-ids", "rope", (3,), zero_stage=3, ids="segments"),
+        Case("continued", "rope", (2, BOUNDARY), zero_stage=3, extension="yarn"),
+        Case("continued-ids", "rope", (3,), ids="randomized", extension="interpolation"),
+        Case("mixed", "rope", (3, BOUNDARY), mixed=0.5),
     ]
     return own + [
-        Case(f"encoding-{name}", name, (BOUNDARY,), _most_parallel(name), zero_stage=1 + n % 3)
+        Case(f"encoding-{name}", name, _steps(name), _most_parallel(name), zero_stage=1 + n % 3)
         for n, name in enumerate(names())
     ]
+
+
+def _steps(name: str) -> tuple[int, ...]:
+    return tuple(range(1, STEPS)) if name in AT_ALL else (BOUNDARY,)
 
 
 def _most_parallel(name: str) -> int:
@@ -101,6 +123,13 @@ class Watched(Pretraining):
         self.moments = whole_moments(self.engine, self.decoder, STEPS, self.trainer.is_global_zero)
 
 
+class TwoAnswered(ToyTask):
+    """As a mixture asks for it."""
+
+    def answer_tokens(self, length: int) -> int:
+        return 2
+
+
 class Draws(ToySequences):
     """Every read draws from the global generators, as foreign code may."""
 
@@ -108,6 +137,13 @@ class Draws(ToySequences):
         torch.rand(3)
         np.random.rand(3)
         return super().read(index, start, stop)
+
+
+def sequences_of(config: Config, seed: int) -> TrainingSequences:
+    """Text, or text mixed with a task; with a `seed` it draws from the global generators."""
+    text: Any = Draws() if seed else ToySequences()
+    shares = mixed_shares(config.data.mix)
+    return Mixture(text, [(TwoAnswered(), share) for share in shares.values()]) if shares else text
 
 
 def run(
@@ -120,14 +156,17 @@ def run(
     torch.manual_seed(seed)
     np.random.seed(seed)
     rows: list[dict[str, Any]] = []
-    module = Watched(config, build_decoder(config))
+    start = start_of(config) if config.init_from else None
+    module = Watched(config, build_decoder(config, start))
     fitted = fit(
         config,
-        Draws() if seed else ToySequences(),
+        sequences_of(config, seed),
         toy_documents(),
         write=rows.append,
         name="",
         module=module,
+        vocabulary=[b"." if token % 5 == 0 else b"a" for token in range(VOCAB)],
+        start=start,
         keeper=keeper,
         resumed=resumed,
     )

@@ -98,6 +98,9 @@ def near(whole: dict[str, Any], part: dict[str, Any]) -> None:
     for one, other in zip(rows, part["rows"], strict=True):
         assert one["tokens"] == other["tokens"]
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-5), one["step"]
+        if one["kind"] == "train":
+            norms = one["gradient_norm"], other["gradient_norm"]
+            assert norms[0] == pytest.approx(norms[1], rel=1e-4), one["step"]
     assert whole["tokens"] == part["tokens"]
 
 

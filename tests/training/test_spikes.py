@@ -1,18 +1,23 @@
 """What counts as a spike of the loss, and that going on from a checkpoint forgets nothing."""
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pipeline.checkpoint.folder import verify
 from pipeline.checkpoint.state import MOMENTS, Keeper, TrainingState, load_state
+from pipeline.record.metrics import read_rows
 from pipeline.record.wandb_points import points
 from pipeline.training.callbacks.recorder import Recorder
 from pipeline.training.spikes import LEAST, WINDOW, SpikeDetector
 from tests.distributed.toy import toy_config
+from tests.faults.inject import ranks_as
+from tests.launch.made_study import command, write_study
 
 
 def falling(steps: int) -> list[float]:
@@ -74,3 +79,22 @@ def test_every_spike_is_a_row_of_its_own_also_after_going_on(tmp_path: Path) -> 
     second.go_on(found.step, found.tokens, found.seconds, found.losses)
     recorded(second, losses[35:], 35)
     assert rows == [row, row]
+
+
+@pytest.mark.distributed
+def test_a_training_records_its_spike_and_counts_it(tmp_path: Path) -> None:
+    """One target of step 21 costs 1e5 nats more than all others together."""
+    program = ranks_as("tests.faults.poisoned_rank", "0", "20", "loss", "1e5")
+    settings = (
+        "trainer.max_steps=24", "trainer.processes=1", "trainer.sequence_parallel=1",
+        "eval_lengths=[16,33]", "trainer.evaluate_every=24",
+    )  # fmt: skip
+    command("-c", program, "train", write_study(tmp_path, "none"), *settings)
+    run = tmp_path / "runs" / "path" / "none-L33-s0"
+    (row,) = (row for row in read_rows(run / "metrics.jsonl") if row["kind"] == "spike")
+    # 8 sequences of 33 targets a step
+    assert (row["step"], row["tokens"]) == (21, 21 * 8 * 33)
+    assert row["loss"] == pytest.approx(1e5 / (8 * 33), rel=0.05)
+    assert 2.0 < row["mean"] < 8.0 and row["mean"] + 7 * row["deviation"] < row["loss"]
+    for file in ("trained.json", "summary.json"):
+        assert json.loads((run / file).read_text())["loss_spikes"] == 1

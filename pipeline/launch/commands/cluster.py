@@ -2,8 +2,11 @@
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
+
+from pipeline.errors import ConfigError
 
 
 def add(commands: Any) -> None:
@@ -14,8 +17,9 @@ def add(commands: Any) -> None:
     submit.add_argument("--array", action="store_true", help="all runs of a sweep, one task each")
     submit.add_argument("--at-once", type=int, metavar="N", help="of an array, N tasks at a time")
     submit.add_argument(
-        "--sbatch", default="", metavar="OPTIONS", help="more for sbatch, such as '--time=2:00:00'"
-    )
+        "--sbatch", default="", metavar="OPTIONS",
+        help="more for sbatch, joined by =, such as --sbatch='--time=2:00:00 --qos=long'",
+    )  # fmt: skip
     submit.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
     submit.set_defaults(command=_submit)
     status = commands.add_parser("status", help="state, step, loss and job of every run")
@@ -38,16 +42,35 @@ def _submit(arguments: argparse.Namespace) -> int:
         arguments.overrides,
         array=arguments.array,
         at_once=arguments.at_once,
-        options=shlex.split(arguments.sbatch),
+        options=_options(arguments.sbatch),
         dry=arguments.dry_run,
     )
     return 0
 
 
+def _options(text: str) -> list[str]:
+    """The words of `--sbatch`; what it holds may be a secret, and is not repeated."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"--sbatch: {error}; quote its words as for a shell") from error
+    for number, word in enumerate(words, start=1):
+        # sbatch would take it for the script
+        if not word.startswith("-"):
+            raise ConfigError(
+                f"--sbatch: word {number} of it is no option; each begins with -, and a value is "
+                "joined to its option by =, such as --time=2:00:00"
+            )
+    return words
+
+
 def _status(arguments: argparse.Namespace) -> int:
     from pipeline.launch.status import status
 
-    print(status(arguments.folders))
+    table, damage = status(arguments.folders)
+    print(table)
+    for words in damage:
+        print(words, file=sys.stderr)
     return 0
 
 

@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.label import shown
-from pipeline.errors import StorageError
 
 
 def add(commands: Any) -> None:
@@ -93,16 +90,8 @@ def _positions(arguments: argparse.Namespace) -> int:
     every += [registry.facts_of_extension(name) for name in registry.extension_names()]
     every += [registry.facts_of_ids(name) for name in registry.ids_names()]
     every += [{"name": one.name, "kind": "modifier", **asdict(one)} for one in MODIFIERS]
-    try:
-        for facts in every:
-            print(json.dumps(facts) if arguments.json else _in_words(facts))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # `| head` has read enough; what is still held back must not fail at the end either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise StorageError(f"standard output: {error.strerror}") from error
+    for facts in every:
+        print(json.dumps(facts) if arguments.json else _in_words(facts))
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config.compose import load
 from pipeline.config.redact import canonical_yaml
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, Preempted
 from pipeline.launch.commands.listening import listening
 
 
@@ -28,7 +28,7 @@ def _config(parser: argparse.ArgumentParser, command: Callable[..., int]) -> Non
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    stop = listening()
+    stop = None if arguments.dry_run else listening()
     from pipeline.launch.checks import describe, say
     from pipeline.launch.frozen import named_runs
     from pipeline.launch.study import train_study
@@ -48,7 +48,11 @@ def _train(arguments: argparse.Namespace) -> int:
                 "one run: choose it with --task N (slurm/sweep.sbatch does)"
             )
         return train_as_rank(*named[0], stop)
-    train_study(named)
+    try:
+        train_study(named)
+    except Preempted as asked:
+        say(str(asked))
+        return asked.exit_code
     return 0
 
 
