@@ -9,7 +9,7 @@ from pipeline.config.environment import template_holds
 from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.config.strict_yaml import dump, read
 from pipeline.config.values import canonical, settings
-from pipeline.errors import StorageError
+from pipeline.errors import StorageError, free_space
 
 _HEADER = "# The resolved configuration of one run; this file can be run again as it is.\n"
 
@@ -52,7 +52,9 @@ def save(config: Config, path: Path) -> None:
     try:
         write_file(path, text.encode())
     except OSError as error:
-        raise StorageError(f"{path}: the configuration cannot be written: {error}.") from error
+        raise StorageError(
+            f"{path}: the configuration cannot be written: {error.strerror}; {free_space(path)}"
+        ) from error
 
 
 def config_hash(config: Config) -> str:

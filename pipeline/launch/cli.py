@@ -1,6 +1,7 @@
 """The commands of `python -m pipeline`. Each returns an exit code: 0 done, else see `errors`."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -46,16 +47,24 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _open_streams() -> None:
     """Open closed standard streams on /dev/null, for ranks too: else the next file that is opened
-    gets the number of one, and with it what libraries say there."""
+    gets the number of one, and with it what libraries say there.
+
+    What a stream refuses must stay in its buffer, which tells whose fault it was (`_flushed`).
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(nowhere, True)
             setattr(sys, name, os.fdopen(nowhere, mode))
-    if hasattr(sys.stdout, "reconfigure"):
-        # a terminal that knows no ± gets a question mark for it; and what a full disk or a reader
-        # that has gone refuses is held back for `_flushed` to find
-        sys.stdout.reconfigure(errors="replace", write_through=True)
+    for name, errors in (("stdout", "replace"), ("stderr", "backslashreplace")):
+        stream = getattr(sys, name)
+        if isinstance(getattr(stream, "buffer", None), io.RawIOBase):  # PYTHONUNBUFFERED
+            number, encoding = stream.fileno(), stream.encoding
+            stream = os.fdopen(number, "w", buffering=1, encoding=encoding, closefd=False)
+            setattr(sys, name, stream)
+        if isinstance(stream, io.TextIOWrapper):
+            # a terminal that knows no ± gets a question mark for it
+            stream.reconfigure(errors=errors, write_through=True)
 
 
 def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ class Origin:
             "train_length": self.config.train_length,
             "extension": label(self.config.extension),
             "weights_sha256": manifest["sha256"],
+            "training_sha256": self.summary.get("training_sha256", []),
         }
         # runs that were finished before any could be continued hold none
         return [*self.summary.get("lineage", []), own]

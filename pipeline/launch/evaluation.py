@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -66,20 +66,15 @@ def evaluate(
         log = EvaluationLog(folder.evaluation_of(config.extension), identity)
         known = log.known
     known = _told(known)
-    total = sum(step.tokens for step in steps)
-    bar = progress_bar(total, f"{folder.path.name} evaluation", "token", shown=mesh.rank == 0)
+    title = f"{folder.path.name} evaluation"
+    bar = EvaluationBar(config, device, steps, title, known, shown=mesh.rank == 0)
     watch = HangWatch(config.trainer.hang_timeout, "evaluate")
-
-    measured, keys = Measured(config, device), list[str]()
 
     def progress(tokens: int) -> None:
         watch.beat("the evaluation")
-        bar.update(tokens)
-        step = steps[len(keys)]
-        if step.key not in known:
-            bar.set_postfix_str(measured.words(tokens, step.length), refresh=False)
+        bar.update(tokens, steps[len(keys)])
 
-    batch, facts = config.evaluate.batch_tokens, row_facts(manifest, prepared)
+    batch, facts, keys = config.evaluate.batch_tokens, row_facts(manifest, prepared), list[str]()
     scorer = Scorer(decoder, mesh, exchange_for(mesh), device, batch, progress)
     try:
         _go_on(stop, len(known))
@@ -101,19 +96,40 @@ def evaluate(
     return time.monotonic() - began
 
 
-class Measured:
-    """What a bar says of the rows that this process has measured; all ranks make one together."""
+class EvaluationBar:
+    """Tokens of all rows, and speed and memory of those measured now; all ranks make one together.
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+    What is `known` already counts as tokens, and not as arithmetic.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        device: torch.device,
+        steps: Sequence[Step],
+        title: str,
+        known: Container[str],
+        *,
+        shown: bool,
+    ) -> None:
         # the weights of an export are fp32, whatever they were trained in
-        self.config, self.meter = config, Speedometer(device, torch.float32)
+        self.config, self.known, self.meter = config, known, Speedometer(device, torch.float32)
+        self.bar = progress_bar(sum(step.tokens for step in steps), title, "token", shown=shown)
         self.flops, self.began = 0.0, time.monotonic()
 
-    def words(self, tokens: int, length: int) -> str:
-        """After so many more tokens, in windows of `length`; a forward is a third of a step."""
-        whole = step_flops(self.config.model, self.config.data.vocab, length)
-        self.flops += tokens * whole / (3 * length)
-        return self.meter.words(self.flops / (time.monotonic() - self.began))
+    def update(self, tokens: int, step: Step) -> None:
+        """So many more tokens of a step were shown; a forward is a third of training on them."""
+        self.bar.update(tokens)
+        if step.key in self.known:
+            return
+        whole = step_flops(self.config.model, self.config.data.vocab, step.length)
+        self.flops += tokens * whole / (3 * step.length)
+        told = self.meter.words(self.flops / (time.monotonic() - self.began))
+        self.bar.set_postfix_str(told, refresh=False)
+
+    def close(self) -> None:
+        """End the bar."""
+        self.bar.close()
 
 
 def _path_of(row: Row, config: Config, device: torch.device) -> str | None:

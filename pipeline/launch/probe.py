@@ -10,7 +10,7 @@ import torch
 
 from pipeline.config.schema import Config
 from pipeline.data.prepare import Prepared
-from pipeline.errors import ConfigError, DataError, StorageError
+from pipeline.errors import ConfigError, DataError, StorageError, free_space
 from pipeline.evaluate.documents import Documents, documents_for
 from pipeline.evaluate.extended import extend_decoder
 from pipeline.evaluate.probes.decodability import LEAST_DOCUMENTS
@@ -198,7 +198,9 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
                 log.write(row)
         os.replace(partial, path)
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror}; {free_space(path)}"
+        ) from error
 
 
 def _draw(folder: RunFolder, figures: dict[str, Any]) -> None:
@@ -208,4 +210,6 @@ def _draw(folder: RunFolder, figures: dict[str, Any]) -> None:
         try:
             save_png(figure, path)
         except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+            raise StorageError(
+                f"{path}: cannot be written: {error.strerror}; {free_space(path)}"
+            ) from error

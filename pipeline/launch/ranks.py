@@ -137,7 +137,12 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         rdzv_endpoint="127.0.0.1:0",
         max_restarts=0,
         monitor_interval=0.1,
-        signals_to_handle="SIGINT,SIGHUP,SIGQUIT",
+        # what `nohup` or a shell told this process to ignore stays ignored
+        signals_to_handle=",".join(
+            number.name
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ),
     )
     # so that `-m` finds the package wherever the command was given
     root = str(Path(__file__).parents[2])

@@ -21,6 +21,7 @@ from pipeline.data.prepare import Prepared
 from pipeline.errors import CheckpointError, DataError
 from pipeline.launch.checks import say
 from pipeline.parallel.agree import told_by_first
+from pipeline.positions.registry import sources
 from pipeline.record.environment import training_sha256, versions
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, cut_rows
@@ -65,7 +66,7 @@ def resume(
         DataError: the text is not what the run was trained on so far.
         StorageError: the disk refused.
     """
-    code = training_sha256()
+    code = training_code(config)
     facts: dict[str, Any] = {
         "config_hash": folder.identity,
         "corpus_sha256": prepared.corpus_sha256,
@@ -88,6 +89,12 @@ def resume(
     keep, best = config.trainer.keep, config.trainer.keep_best
     keeper = Keeper(folder.checkpoints, keep, facts, newest, folder.metrics, best)
     return Resumed(state, keeper, facts["training_sha256"])
+
+
+def training_code(config: Config) -> str:
+    """The `training_sha256` of a run that is trained now."""
+    groups = (config.position, config.position_ids, config.extension)
+    return training_sha256(*sources(*(group["name"] for group in groups)))
 
 
 def _versions() -> dict[str, str | None]:

@@ -5,6 +5,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from types import ModuleType
@@ -42,6 +43,28 @@ def ids_names() -> list[str]:
 
 def _files(package: ModuleType) -> set[str]:
     return {module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}
+
+
+def sources(position: str, ids: str, extension: str) -> tuple[list[str], list[str]]:
+    """Files below ``pipeline`` that every encoding stands on, and those of these three alone.
+
+    Raises:
+        ConfigError: one of them is unknown.
+    """
+    shared = {f"pipeline.positions.{name}" for name in _NOT_ENCODINGS}
+    waiting = [position_class(position).__module__, ids_class(ids).__module__]
+    if extension != NO_EXTENSION:
+        waiting.append(extension_class(extension).__module__)
+    own: set[str] = set()
+    while waiting:
+        own.add(module := waiting.pop())
+        used = {str(getattr(one, "__module__", "")) for one in vars(sys.modules[module]).values()}
+        waiting += [one for one in used - own - shared if one.startswith("pipeline.positions.")]
+    return _files_of(shared), _files_of(own)
+
+
+def _files_of(modules: set[str]) -> list[str]:
+    return sorted("/".join(module.split(".")[1:]) + ".py" for module in modules)
 
 
 def position_class(name: str) -> type[Position]:

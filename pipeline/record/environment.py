@@ -15,7 +15,7 @@ from typing import Any
 
 MEASURING = ("positions", "model", "parallel", "data", "evaluate")
 TRAINING = (
-    "positions", "model", "parallel", "data", "training", "checkpoint",
+    "model", "parallel", "data", "training", "checkpoint",
     # weights are trained on under an extension; what settings mean, and the shares of tasks
     "evaluate/extended.py", "config/schema.py", "config/tasks.py",
 )  # fmt: skip
@@ -49,9 +49,13 @@ def code_sha256() -> str:
     return _sources_sha256(MEASURING)
 
 
-def training_sha256() -> str:
-    """sha256 over the sources that decide which weights a configuration and a text lead to."""
-    return _sources_sha256(TRAINING)
+def training_sha256(shared: Iterable[str], own: Iterable[str]) -> str:
+    """sha256 over the sources that decide which weights a configuration and a text lead to.
+
+    Two, with a colon between: of what all encodings share, with `shared` of their package, and of
+    `own`, the files of one encoding. So a new encoding stands beside those trained before it.
+    """
+    return f"{_sources_sha256([*TRAINING, *shared])}:{_sources_sha256(own)}"
 
 
 def _sources_sha256(names: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.durable import sync
-from pipeline.errors import DataError, StorageError
+from pipeline.errors import DataError, StorageError, free_space
 from pipeline.record.metrics import MetricsLog, read_rows
 
 Row = dict[str, Any]
@@ -79,7 +79,7 @@ class EvaluationLog:
             yield
         except OSError as error:
             raise StorageError(
-                f"{self.path.parent}: cannot be written: {error.strerror}"
+                f"{self.path.parent}: cannot be written: {error.strerror}; {free_space(self.path)}"
             ) from error
 
     def _start(self) -> MetricsLog:

@@ -20,7 +20,7 @@ from pipeline.config.durable import write_file
 from pipeline.config.label import file_name, label
 from pipeline.config.redact import public, save, saved_hash
 from pipeline.config.schema import NAMED_GROUPS, Config
-from pipeline.errors import CheckpointError, ConfigError, StorageError
+from pipeline.errors import CheckpointError, ConfigError, StorageError, free_space
 from pipeline.record import lock
 from pipeline.record.environment import environment
 
@@ -276,6 +276,6 @@ def _name_value(value: Any) -> str:
 
 def _not_writable(path: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"{path}: cannot be written: {error.strerror}. Choose a folder that you may write to with "
-        "runs=<folder>, or free some space"
+        f"{path}: cannot be written: {error.strerror}; {free_space(path)}. Choose a folder that "
+        "you may write to with runs=<folder>, or free some space"
     )

@@ -1,9 +1,11 @@
 """Which runs may stand in one table, and what to do about those that may not."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from pipeline.config.dotted import dotted
+from pipeline.config.schema import NAMED_GROUPS
 from pipeline.errors import DataError
 from pipeline.report.lineage import origin_of_treatment
 from pipeline.report.reading import Run
@@ -81,10 +83,26 @@ def _check_training(runs: Sequence[Run], field: str) -> None:
 
 
 def _check_training_code(runs: Sequence[Run]) -> None:
+    """Runs by what all encodings share, and those of one encoding by its own files as well.
+
+    Of runs that were trained on, also what trained the runs before them, generation by generation.
+    """
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        names = [run.config.get(group, {}).get("name") for group in NAMED_GROUPS]
+        alike.setdefault(str(names), []).append(run)
+    for back in range(1 + max(len(run.lineage) for run in runs)):
+        for group, part in ((runs, 0), *((some, 1) for some in alike.values())):
+            _check_one_code(group, back, part)
+
+
+def _check_one_code(runs: Sequence[Run], back: int, part: int) -> None:
     """A run that went on under other code is like no other. Older runs do not say their code."""
     seen: dict[tuple[object, ...], Run] = {}
     for run in runs:
-        codes = run.summary.get("training_sha256", [])
+        generations = [run.summary, *reversed(run.lineage)]
+        told = generations[back].get("training_sha256", []) if back < len(generations) else []
+        codes = [code for code, _ in groupby(str(one).split(":")[-part] for one in told)]
         if codes:
             seen.setdefault((*codes, run.path if len(codes) > 1 else None), run)
     if len(seen) > 1:

@@ -14,7 +14,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pipeline.errors import StorageError
+from pipeline.errors import StorageError, free_space
 from pipeline.report.drawing import GROUND, INK, STYLE
 from pipeline.report.picture import GID, Part, Picture
 
@@ -51,7 +51,9 @@ def replaced_report(out: Path, page: str) -> Iterator[Path]:
                 if path.name not in names and _OWN.fullmatch(path.name):
                     path.unlink()
     except OSError as error:
-        raise StorageError(f"{out}: the report cannot be written: {error.strerror}") from error
+        raise StorageError(
+            f"{out}: the report cannot be written: {error.strerror}; {free_space(out)}"
+        ) from error
 
 
 def draw_svg(figure: Picture, name: str) -> str:

@@ -61,7 +61,7 @@ DEFINED_TASK: Kinds = {
     "exact_match": NUMBER, "rank": NUMBER, "chance_exact_match": NUMBER, "real_length": NUMBER,
 }  # fmt: skip
 SHOWN: Kinds = {"shown": (int, NoneType)}
-LINEAGE: Kinds = {"lineage": (list,)}
+OF_LATER_VERSIONS: Kinds = {"lineage": (list,), "training_sha256": (list,)}
 PROBE_ROW: Kinds = {
     "probe": (str,), "run": (str,), "seed": (int,), "length": (int,), "layer": (int,),
     "defined": (bool,), "reason": (str, NoneType), "documents": (int,), "queries": (int,),
@@ -145,11 +145,14 @@ def read_run(folder: Path) -> Run:
         _need(row, METRICS_ROW, where)
         _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
     config = _mapping(folder / "config.yaml", CONFIG)
-    _check_finished(folder)
+    try:
+        RunFolder(folder).check_finished()
+    except ConfigError as error:
+        raise DataError(str(error)) from error
     summary = _mapping(folder / "summary.json", SUMMARY)
-    _need(summary, LINEAGE if "lineage" in summary else {}, str(folder / "summary.json"))
+    _need(summary, _held(summary), str(folder / "summary.json"))
     for ancestor in summary.get("lineage", []):
-        _need(ancestor, ANCESTOR, f"{folder / 'summary.json'}: lineage")
+        _need(ancestor, {**ANCESTOR, **_held(ancestor)}, f"{folder / 'summary.json'}: lineage")
     # a run may have been trained under an extension, and is then tested under it
     own = label(config.get("extension", {"name": "none"}))
     return Run(
@@ -163,13 +166,6 @@ def read_run(folder: Path) -> Run:
         spike_rows=[row for row in metrics if row["kind"] == "spike"],
         config_sha256=(folder / "finished").read_text().strip(),
     )
-
-
-def _check_finished(folder: Path) -> None:
-    try:
-        RunFolder(folder).check_finished()
-    except ConfigError as error:
-        raise DataError(str(error)) from error
 
 
 def extended_rows(folder: Path) -> list[Path]:
@@ -278,6 +274,10 @@ def _mapping(path: Path, needed: Kinds) -> dict[str, Any]:
         raise DataError(f"{path}: holds {type(found).__name__} instead of keys and values")
     _need(found, needed, str(path))
     return found
+
+
+def _held(found: Mapping[str, Any]) -> Kinds:
+    return {key: kind for key, kind in OF_LATER_VERSIONS.items() if key in found}
 
 
 def _need(found: Mapping[str, Any], needed: Kinds, where: str) -> None:

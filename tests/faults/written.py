@@ -162,13 +162,12 @@ def whole_probes(folder: Path, turn: int) -> None:
 @dataclass(frozen=True)
 class Written:
     """What is written, by which name its file lies there at the end, and under which it was
-    written if that is another; whether its errors say how much is free."""
+    written if that is another."""
 
     write: Callable[[Path, int], object]
     whole: Callable[[Path, int], None]
     file: str
     renamed: str = ""
-    free: bool = True
 
     def refuse(self, folder: Path, name: str, code: int, at: int | str) -> None:
         """Write once, be refused the second time, look, and write the second time again."""
@@ -180,28 +179,26 @@ class Written:
             assert refused
         said = str(caught.value)
         assert caught.value.exit_code == 74 and str(folder) in said and "\n" not in said
-        assert FREE.search(said) or not self.free, said
+        assert FREE.search(said), said
         self.whole(folder, 1)
         self.write(folder, 2)
         self.whole(folder, 2)
 
 
 METRICS = Written(write_metrics, whole_metrics, "metrics.jsonl")
-ROWS = Written(write_evaluation, whole_evaluation, "rows.jsonl", "rows.jsonl.partial", free=False)
-VALUES = Written(write_evaluation, whole_evaluation, ".npz", ".npz.partial", free=False)
+ROWS = Written(write_evaluation, whole_evaluation, "rows.jsonl", "rows.jsonl.partial")
+VALUES = Written(write_evaluation, whole_evaluation, ".npz", ".npz.partial")
 WEIGHTS = Written(write_export, whole_export, "weights.pt")
 MANIFEST = Written(write_export, whole_export, "manifest.json")
 FOLDER = Written(write_export, whole_export, "manifest.json", "step-2.partial")
 OPTIMIZER = Written(write_state, whole_state, "optimizer.pt", "step-2.partial")
 LATEST = Written(write_state, whole_state, "latest", "latest.partial")
 SUMMARY = Written(write_summary, whole_summary, "summary.json", "summary.json.partial")
-CONFIG = Written(create_run, whole_run, "config.yaml", "config.yaml.partial", free=False)
-ENVIRONMENT = Written(
-    create_run, whole_run, "environment.json", "environment.json.partial", free=False
-)
-FINISHED = Written(finish_run, whole_end, "finished", "finished.partial", free=False)
+CONFIG = Written(create_run, whole_run, "config.yaml", "config.yaml.partial")
+ENVIRONMENT = Written(create_run, whole_run, "environment.json", "environment.json.partial")
+FINISHED = Written(finish_run, whole_end, "finished", "finished.partial")
 RESTARTS = Written(write_restart, whole_restarts, "restarts.jsonl")
-PROBES = Written(write_probes, whole_probes, "rows.jsonl", "rows.jsonl.partial", free=False)
+PROBES = Written(write_probes, whole_probes, "rows.jsonl", "rows.jsonl.partial")
 EVERY = (
     METRICS, ROWS, VALUES, WEIGHTS, MANIFEST, OPTIMIZER, LATEST, SUMMARY, CONFIG, ENVIRONMENT,
     FINISHED, RESTARTS, PROBES,

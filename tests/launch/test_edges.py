@@ -6,17 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipeline.launch.checks import say
 from pipeline.launch.cli import main, parse
 from pipeline.record.folder import RunFolder
 from tests.architecture.tree import ROOT
 from tests.report.synthetic import write_run
 
 DEMO = str(ROOT / "configs" / "demo.yaml")
+both = pytest.mark.parametrize("buffered", [True, False])
 PLAN = ("plan", DEMO, "position=rope")
 
 
@@ -27,63 +28,71 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run(tmp_path, "rope")
 
 
-def broken_pipe() -> io.TextIOWrapper:
+def broken_pipe(buffered: bool) -> io.TextIOWrapper:
     read, write = os.pipe()
     os.close(read)
-    return open(write, "w")
+    return opened(write, buffered)
 
 
-@pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
-    """Standard output that nobody reads."""
-    stream = broken_pipe()
-    monkeypatch.setattr(sys, "stdout", stream)
-    yield stream
+def opened(file: str | int, buffered: bool) -> io.TextIOWrapper:
+    """A standard stream as Python makes it, without buffers as under PYTHONUNBUFFERED."""
+    return (
+        open(file, "w") if buffered else io.TextIOWrapper(open(file, "wb", 0), write_through=True)
+    )
+
+
+def unread(*command: str) -> int:
+    """How a command ends whose output nobody reads."""
+    stream = broken_pipe(buffered=True)
+    # not in a fixture: pytest puts its own stream in place before each phase of a test
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        code = main(command)
     stream.close()  # fails where something is still held back
+    return code
 
 
 @pytest.mark.parametrize("command", [("report",), ("status",), ("watch",), PLAN, ("positions",)])
 def test_a_command_ends_quietly_where_its_reader_does(
-    command: tuple[str, ...],
-    run: Path,
-    unread: io.TextIOWrapper,
-    capfd: pytest.CaptureFixture[str],
+    command: tuple[str, ...], run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = [str(run)] if len(command) == 1 and command != ("positions",) else []
-    assert main([*command, *folder]) == 0
+    assert unread(*command, *folder) == 0
     assert (run.parents[1] / "report" / "index.html").exists() == (command == ("report",))
-    assert not re.search("Error|Traceback", capfd.readouterr().err)
+    assert not re.search("Error|Traceback", capsys.readouterr().err)
 
 
 def test_a_failure_is_one_also_where_nobody_reads(
-    run: Path, unread: io.TextIOWrapper, capfd: pytest.CaptureFixture[str]
+    run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = write_run(run.parents[1], "t5", config={"experiment": "other", "data": {"source": "b"}})
     (bad / "metrics.jsonl").write_text("{}\n")
-    assert main(["report", str(run), str(bad)]) == 2
-    assert "metrics.jsonl:1: has no `kind`" in capfd.readouterr().err
+    assert unread("report", str(run), str(bad)) == 2
+    assert "metrics.jsonl:1: has no `kind`" in capsys.readouterr().err
 
 
+@both
 def test_a_log_that_nobody_reads_is_no_quiet_end(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+    buffered: bool, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in `train ... 2>&1 | head`: what is left to do is not done."""
-    log = broken_pipe()
-    monkeypatch.setattr("pipeline.launch.submit.submit", lambda *_, **__: print("x", file=log))
+    log = broken_pipe(buffered)
     log.reconfigure(line_buffering=True)
+    monkeypatch.setattr("pipeline.launch.submit.submit", lambda *_, **__: say("x"))
     monkeypatch.setattr(sys, "stderr", log)
     with pytest.raises(BrokenPipeError):
         main(["submit", DEMO])
     os.dup2(os.open(os.devnull, os.O_WRONLY), log.fileno())
 
 
+@both
 def test_standard_output_that_is_full_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    buffered: bool, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        assert main(["status", str(run)]) == 74
-    assert "error: standard output: No space left on device" in capfd.readouterr().err
+    full = opened("/dev/full", buffered)
+    monkeypatch.setattr(sys, "stdout", full)
+    assert main(["status", str(run)]) == 74
+    assert "error: standard output: No space left on device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])

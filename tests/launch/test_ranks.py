@@ -54,7 +54,8 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torchrun_has_priority_over_srun(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm(monkeypatch, RANK="2", WORLD_SIZE="4")
+    meets = {"MASTER_ADDR": "node1", "MASTER_PORT": "15000"}
+    slurm(monkeypatch, RANK="2", LOCAL_RANK="0", WORLD_SIZE="4", **meets)
     adopt_slurm_variables()
     assert os.environ["RANK"] == "2" and os.environ["WORLD_SIZE"] == "4"
 

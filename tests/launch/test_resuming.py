@@ -16,8 +16,7 @@ from pipeline.config.dotted import dotted
 from pipeline.config.redact import public
 from pipeline.config.schema import Config
 from pipeline.errors import CheckpointError, ConfigError, DataError
-from pipeline.launch.resuming import Resumed, resume
-from pipeline.record.environment import training_sha256
+from pipeline.launch.resuming import Resumed, resume, training_code
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
 from tests.launch.made_origin import small_config
@@ -51,7 +50,7 @@ def state(step: int) -> TrainingState:
 
 
 def code_is(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.launch.resuming.training_sha256", lambda: code * 32)
+    monkeypatch.setattr("pipeline.launch.resuming.training_sha256", lambda *_: code * 32)
 
 
 @pytest.fixture
@@ -260,7 +259,7 @@ def test_other_code_that_trains_on_is_said_and_noted_at_every_change(
 ) -> None:
     """Also in the next checkpoint, and so for all that comes of it."""
     resumed = go_on(*broken_off)
-    assert resumed.codes == [training_sha256()]
+    assert resumed.codes == [training_code(broken_off[0])]
     assert "other code" not in capsys.readouterr().err
     del resumed.keeper.facts["training_sha256"]  # as in checkpoints older than the field
     resumed.keeper.save(state(6))

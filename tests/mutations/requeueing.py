@@ -8,6 +8,7 @@ BATCH = "tests/slurm/test_requeueing.py"
 MARKER = "tests/record/test_marker.py"
 LOCK = "tests/record/test_lock.py"
 AS_RANK = "tests/launch/test_as_rank.py"
+ENVIRONMENT = "tests/launch/test_rank_environment.py"
 
 FAULTS = (
     Mutation(
@@ -72,5 +73,33 @@ FAULTS = (
         "        if marker.wanted():",
         "        if not marker.wanted():",
         AS_RANK,
+    ),
+    Mutation(
+        "a rank that waits for the others hears no signal",
+        "pipeline/parallel/stop.py",
+        "        signal.set_wakeup_fd(self._alone)",
+        "        pass",
+        ENVIRONMENT,
+    ),
+    Mutation(
+        "a rank beyond the world waits for ever",
+        "pipeline/launch/ranks.py",
+        "        _whole_number(name, 0, world - 1, fix)",
+        "        _whole_number(name, 0, None, fix)",
+        ENVIRONMENT,
+    ),
+    Mutation(
+        "our launcher keeps a request to stop to itself",
+        "pipeline/launch/ranks.py",
+        "                os.kill(rank, signal.SIGUSR1)",
+        "                pass",
+        PREEMPTION,
+    ),
+    Mutation(
+        "ranks that do not come to an end cannot be ended",
+        "pipeline/launch/ranks.py",
+        "        if again or not ranks:",
+        "        if not ranks:",
+        PREEMPTION,
     ),
 )

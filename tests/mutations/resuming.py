@@ -161,8 +161,8 @@ FAULTS = (
     Mutation(
         "the optimizer is no code of a training",
         "pipeline/record/environment.py",
-        '"data", "training", "checkpoint",',
-        '"data", "checkpoint",',
+        '"parallel", "data", "training", "checkpoint",',
+        '"parallel", "data", "checkpoint",',
         SHA256,
     ),
     Mutation(

@@ -7,6 +7,7 @@ SPIKES = "tests/training/test_spikes.py"
 MODULE = "tests/training/test_module.py"
 HANG = "tests/faults/test_hang.py"
 DISK = "tests/faults/test_disk.py"
+ORPHANS = "tests/faults/test_orphans.py"
 LOCK = "tests/record/test_lock.py"
 
 FAULTS = (
@@ -58,6 +59,20 @@ FAULTS = (
         "if count != last or self.watch.resting:",
         "if count != last:",
         HANG,
+    ),
+    Mutation(
+        "ranks that still load outlive our launcher",
+        "pipeline/launch/begin.py",
+        "    die_with_parent()",
+        "    die_with_parent",
+        ORPHANS,
+    ),
+    Mutation(
+        "ranks wait for a torchrun that went before they looked",
+        "pipeline/parallel/parent.py",
+        "            os.kill(os.getpid(), signal.SIGTERM)",
+        "            return",
+        ORPHANS,
     ),
     Mutation(
         "two jobs recover the lock of a third at once",

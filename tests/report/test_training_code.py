@@ -46,6 +46,35 @@ def test_a_run_of_two_codes_stands_beside_no_other(tmp_path: Path, other: tuple[
         collect([mixed, beside])
 
 
+def test_a_new_encoding_stands_beside_those_that_were_trained_before(tmp_path: Path) -> None:
+    """The files of one encoding are compared among its own runs alone."""
+    runs = [
+        trained_by(write_run(tmp_path, "rope"), f"{ONE}:{ONE}"),
+        trained_by(write_run(tmp_path, "alibi"), f"{ONE}:{OTHER}"),
+    ]
+    again = trained_by(write_run(tmp_path, "alibi", 1), f"{ONE}:{OTHER}")
+    collect([*runs, again])
+    trained_by(again, f"{ONE}:{ONE}")
+    with pytest.raises(DataError, match=f"efefefefefef in {runs[1]}, abababababab in {again}"):
+        collect([*runs, again])
+
+
+def test_of_runs_that_were_trained_on_those_before_them_count_too(tmp_path: Path) -> None:
+    """By what trained them: both went on under the same code."""
+    runs = []
+    for name, before in (("rope", ONE), ("alibi", OTHER)):
+        runs.append(trained_by(write_run(tmp_path, name), ONE))
+        path = runs[-1] / "summary.json"
+        ancestor = {
+            "run": "tasks/x", "config_hash": "0", "step": 5, "tokens": 5, "train_length": 16,
+            "extension": "none", "weights_sha256": "0", "training_sha256": [before],
+        }  # fmt: skip
+        path.write_text(json.dumps({**json.loads(path.read_text()), "lineage": [ancestor]}))
+        collect(runs[-1:])
+    with pytest.raises(DataError, match=f"abababababab in {runs[0]}, efefefefefef in {runs[1]}"):
+        collect(runs)
+
+
 def test_of_a_run_older_than_the_field_the_code_is_not_known(tmp_path: Path) -> None:
     """It is no disagreement, but none between two others is hidden by it."""
     old = trained_by(write_run(tmp_path, "rope"))
