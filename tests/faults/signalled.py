@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,10 @@ except FarsightError as error:
 SLEEP = "import time; time.sleep(600)"
 
 
-def launched(tag: str, work: str = SLEEP, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+@contextmanager
+def launched(
+    tag: str, work: str = SLEEP, before: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
     """Two ranks of our launcher, both there, that do `work`, which knows nothing of signals; the
     launcher is started by the command `before`."""
     launcher = subprocess.Popen(
@@ -37,10 +41,15 @@ def launched(tag: str, work: str = SLEEP, before: tuple[str, ...] = ()) -> subpr
         cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     end = time.monotonic() + 120.0
-    while len(processes_with(tag)) < 3:
-        assert launcher.poll() is None and time.monotonic() < end
-        time.sleep(0.05)
-    return launcher
+    try:
+        while len(processes_with(tag)) < 3:
+            assert launcher.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        yield launcher
+    finally:
+        launcher.kill()
+        with launcher:  # closes its pipe and waits for it
+            pass
 
 
 @dataclass
