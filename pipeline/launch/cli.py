@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from pipeline.errors import FarsightError, StorageError, disk_refused
+from pipeline.errors import FarsightError, Preempted, StorageError, disk_refused
 from pipeline.launch.commands import cluster, planning, showing, testing, training
 from pipeline.record import marker
 
@@ -70,6 +70,9 @@ def _open_streams() -> None:
 def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     try:
         return command(arguments)
+    except Preempted as asked:
+        print(asked, file=sys.stderr)
+        return asked.exit_code
     except FarsightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,5 +1,6 @@
 """Standard streams that are closed, full, unread or of few letters; and what a page has typed."""
 
+import argparse
 import io
 import os
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.errors import Preempted
 from pipeline.launch.checks import say
-from pipeline.launch.cli import main, parse
+from pipeline.launch.cli import _ended, main, parse
 from pipeline.record.folder import RunFolder
 from tests.architecture.tree import ROOT
 from tests.report.synthetic import write_run
@@ -166,3 +168,14 @@ def test_commands_of_the_page_on_slurm_are_understood() -> None:
         asked = parse(shlex.split(command))
         if "--sbatch" in command:
             assert asked.sbatch.startswith("--") and asked.sbatch in command
+
+
+def test_being_stopped_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of any command: tests stop as trainings do."""
+
+    def command(arguments: argparse.Namespace) -> int:
+        raise Preempted("3 rows of the evaluation")
+
+    assert _ended(command, argparse.Namespace()) == 85
+    said = capsys.readouterr().err
+    assert said.startswith("stopped as asked after 3 rows of the evaluation;")

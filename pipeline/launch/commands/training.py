@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config.compose import load
 from pipeline.config.redact import canonical_yaml
-from pipeline.errors import ConfigError, Preempted
+from pipeline.errors import ConfigError
 from pipeline.launch.commands.listening import listening
 
 
@@ -48,11 +48,7 @@ def _train(arguments: argparse.Namespace) -> int:
                 "one run: choose it with --task N (slurm/sweep.sbatch does)"
             )
         return train_as_rank(*named[0], stop)
-    try:
-        train_study(named)
-    except Preempted as asked:
-        say(str(asked))
-        return asked.exit_code
+    train_study(named)
     return 0
 
 
