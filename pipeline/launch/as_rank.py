@@ -14,7 +14,14 @@ from pipeline.checkpoint.space import check_space
 from pipeline.config.schema import Config
 from pipeline.data.prepare import open_prepared
 from pipeline.errors import FarsightError, Preempted
-from pipeline.launch.checks import check_devices, check_model, data_key, prepare_all, say
+from pipeline.launch.checks import (
+    check_devices,
+    check_model,
+    check_text,
+    data_key,
+    prepare_all,
+    say,
+)
 from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.rank import set_up, train
@@ -39,6 +46,9 @@ def train_as_rank(config: Config, name: str, stop: StopRequest) -> int:
         check_tokenizer(config, data)
         folder = RunFolder.create(config, name=name)
         check_same_origin(config, folder)
+        if folder.finished:
+            check_text(folder, data)
+            say(f"{folder.path} is finished; kept as it is")
         return folder.path, data.folder
 
     def work() -> int:
@@ -55,6 +65,8 @@ def train_as_rank(config: Config, name: str, stop: StopRequest) -> int:
         try:
             if not folder.finished:
                 train(config, folder, open_prepared(told[1]), device, stop)
+                if dist.get_rank() == 0:
+                    say(f"{folder.path} is finished")
         finally:
             folder.release()
         return 0

@@ -99,7 +99,7 @@ def evaluate(
 class EvaluationBar:
     """Tokens of all rows, and speed and memory of those measured now; all ranks make one together.
 
-    What is `known` already counts as tokens, and not as arithmetic.
+    What is `known` was done before.
     """
 
     def __init__(
@@ -114,14 +114,16 @@ class EvaluationBar:
     ) -> None:
         # the weights of an export are fp32, whatever they were trained in
         self.config, self.known, self.meter = config, known, Speedometer(device, torch.float32)
-        self.bar = progress_bar(sum(step.tokens for step in steps), title, "token", shown=shown)
+        total = sum(step.tokens for step in steps)
+        done = sum(step.tokens for step in steps if step.key in known)
+        self.bar = progress_bar(total, title, "token", done=done, shown=shown)
         self.flops, self.began = 0.0, time.monotonic()
 
     def update(self, tokens: int, step: Step) -> None:
         """So many more tokens of a step were shown; a forward is a third of training on them."""
-        self.bar.update(tokens)
         if step.key in self.known:
             return
+        self.bar.update(tokens)
         whole = step_flops(self.config.model, self.config.data.vocab, step.length)
         self.flops += tokens * whole / (3 * step.length)
         told = self.meter.words(self.flops / (time.monotonic() - self.began))

@@ -2,8 +2,8 @@
 
 All work is done by one background thread that owns the W&B client: training only puts rows in a
 queue. What cannot be sent now stays in ``<run folder>/wandb`` and goes there later with
-``wandb sync``. ``metrics.jsonl`` stays the truth; x axes are its own ``tokens`` and ``length``,
-never W&B's step, which drops points after a restart.
+``python -m pipeline sync``. ``metrics.jsonl`` stays the truth; x axes are its own ``tokens`` and
+``length``, never W&B's step, which drops points after a restart.
 """
 
 import importlib
@@ -49,7 +49,7 @@ class WandbMirror:
         self._warned = False
         self._sent = Sent()
         self._exit_code = 0
-        self._sync = f"`wandb sync --include-online {shlex.quote(str(folder / 'wandb'))}`"
+        self._sync = f"`python -m pipeline sync {shlex.quote(str(folder))}`"
         if not enabled or config.wandb.mode == "off":
             return
         # If the server hangs, the client's reports about itself hold up the end of the process.
@@ -121,7 +121,7 @@ class WandbMirror:
             what, send = item
             if run is not None:
                 self._try(f"{what} was not taken", partial(send, run, defined))
-        if run is not None and self._exit_code == Preempted.exit_code:
+        if run is not None and not run.offline and self._exit_code == Preempted.exit_code:
             self._try("the interruption was not taken", run.mark_preempting)
         if run is not None:
             self._try("not everything was sent in time", partial(run.finish, self._exit_code))
@@ -233,7 +233,7 @@ class WandbMirror:
             reason = f" ({type(error).__name__}: {_first_line(error)})" if error else ""
             _say(
                 f"W&B: {what}{reason}. Training is not affected and metrics.jsonl is complete; "
-                f"{self._sync} sends what is missing there"
+                f"the next start, or {self._sync}, sends what is missing there"
             )
 
 

@@ -73,7 +73,7 @@ def mirror(
 
 
 def sync(folder: Path, server: FakeWandb) -> StoredRun:
-    """Run the command that the mirror advises; returns the run that the server then has."""
+    """Send every segment, as `pipeline sync` does; returns the run that the server then has."""
     subprocess.run(
         [sys.executable, "-m", "wandb", "sync", "--include-online", str(folder / "wandb")],
         env={**os.environ, "WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url},

@@ -105,7 +105,7 @@ def test_without_a_key_it_is_offline_says_so_once_and_syncs_later(
     _, said = mirror(folder)
     assert len(said.splitlines()) == 1
     assert "no key, so offline" in said
-    assert "wandb sync" in said
+    assert "`python -m pipeline sync " in said
     assert [path.name[:8] for path in (folder / "wandb").glob("*run-*")] == ["offline-"]
     run = sync(folder, server)
     assert len(run.rows) == POINTS

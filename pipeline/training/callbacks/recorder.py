@@ -49,10 +49,8 @@ class Recorder(L.Callback):
         self._meter = Speedometer(pl_module.device, PRECISIONS[self.settings.precision])
         per_sequence = step_flops(config.model, config.data.vocab, config.train_length)
         self._flops_per_token = per_sequence / config.train_length
-        self.bar = progress_bar(
-            self.settings.max_steps, self.name, "step", shown=trainer.is_global_zero
-        )
-        self.bar.update(self._done)
+        shown, total = trainer.is_global_zero, self.settings.max_steps
+        self.bar = progress_bar(total, self.name, "step", done=self._done, shown=shown)
         self._started = time.monotonic()
 
     def on_train_batch_end(
