@@ -1,24 +1,13 @@
-"""What may change between the parts of one run: settings that its numbers do not depend on.
-
-Some of them change the order in which sums are taken, and with it the last digits of fp32 (the
-tests hold losses to 1e-5); none changes what is learned, from what, or what is measured.
-"""
+"""What differs between the configuration of a run folder and the one asked for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config.dotted import dotted
+from pipeline.config.free import may_change
 from pipeline.config.redact import public
 from pipeline.config.schema import Config
-
-# where things are kept and shown; how many rows and checkpoints there are
-_APART = ("data.prepared", "data.workers", "trainer.log_every", "trainer.save_every",
-          "trainer.keep", "trainer.keep_best", "trainer.hang_timeout")  # fmt: skip
-# how the work is shared and computed
-_SHARED = ("trainer.processes", "trainer.nodes", "trainer.sequence_parallel", "trainer.ring",
-           "trainer.zero_stage", "trainer.threads", "trainer.accumulate", "trainer.accelerator",
-           "model.activation_checkpointing", "model.tiled_mlp", "model.attention_path")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,7 +21,7 @@ class Change:
     @property
     def free(self) -> bool:
         """Whether a run may go on with it."""
-        return self.key in (*_APART, *_SHARED) or self.key.startswith("wandb.")
+        return may_change(self.key)
 
     def __str__(self) -> str:
         return f"{self.key} is {self.there!r} there, {self.here!r} here"

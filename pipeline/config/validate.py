@@ -138,16 +138,19 @@ def _heads(config: Config) -> None:
         "trainer.sequence_parallel",
         f"`model.heads` = {model.heads} cannot be shared evenly by {group // ring} ranks "
         "(`trainer.sequence_parallel` / `trainer.ring`)",
-        f"Use one of {_sharings(config, most)}, `trainer.ring` = "
+        f"Use {_sharings(config, most)}, `trainer.ring` = "
         f"{' or '.join(map(str, rings))}, or a multiple of {group // ring} heads",
     )
 
 
 def _sharings(config: Config, ranks: int) -> str:
-    """The sizes of a sequence group that part so many ranks and the heads evenly."""
+    """The sizes of a sequence group that part so many ranks and the heads evenly, in words; empty
+    if there is none."""
     ring, heads = config.trainer.ring, config.model.heads
     fit = [n for n in _divisors(ranks) if n % ring == 0 and heads % (n // ring) == 0]
-    return ", ".join(map(str, fit))
+    if len(fit) == 1:
+        return f"`trainer.sequence_parallel={fit[0]}`"
+    return f"one of {', '.join(map(str, fit))}" if fit else ""
 
 
 def _divisors(number: int) -> list[int]:
@@ -169,13 +172,15 @@ def _window(config: Config) -> None:
 def _ranks(config: Config) -> None:
     trainer = config.trainer
     group, world = trainer.sequence_parallel, trainer.world
+    sharings = _sharings(config, world)
     _require(
         world % group == 0,
         config,
         "trainer.sequence_parallel",
         f"`trainer.processes` * `trainer.nodes` = {world} ranks cannot be parted into groups of "
         f"{group}",
-        f"Use one of {_sharings(config, world)}, or a multiple of {group} ranks",
+        f"Use {sharings}{', or ' * bool(sharings)}a multiple of {group} ranks (under SLURM: "
+        "--nodes x --ntasks-per-node)",
     )
 
 

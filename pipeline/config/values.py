@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from pipeline.config import environment, secrets
+from pipeline.config.free import may_be_referred
 from pipeline.config.schema import Allowed, Config
 from pipeline.config.strict_yaml import Located, scalar, word_for
 from pipeline.errors import ConfigError
@@ -65,6 +66,12 @@ def convert(setting: Setting, found: Located) -> tuple[Any, str | None]:
     template = None
     if isinstance(value, str) and "${" in value:
         template = value
+        if not may_be_referred(setting.key):
+            raise ConfigError(
+                f"{where}: `{setting.key}` = {show(value)} is not allowed: its run folder would "
+                "not say what was run. Write the value down; paths, wandb and how the work is "
+                "shared may come from the environment."
+            )
         value, ambiguous = environment.resolve(setting.key, value, where, setting.kind is str)
         secrets.refuse(setting.key, value, where)
         found = Located(value, where, ambiguous)

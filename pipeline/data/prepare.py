@@ -68,6 +68,7 @@ def prepare(config: DataConfig) -> Prepared:
         corpus_sha256 = source_sha256(source, bar.update)
     folder = Path(config.prepared) / _folder_name(config, source, corpus_sha256)
     if folder.exists():
+        _check_own(folder, {"corpus_sha256": corpus_sha256, "settings": _settings(config)})
         return open_prepared(folder, verify=True)
     survey = _survey(config, source)
     with building(folder) as partial:
@@ -106,6 +107,21 @@ def open_prepared(folder: Path, verify: bool = False) -> Prepared:
             for pack in packs.values():
                 pack.verify(bar.update)
     return Prepared(folder, tokenizer, corpus_sha256, packs)
+
+
+def _check_own(folder: Path, wanted: dict[str, Any]) -> None:
+    """Refuse a whole folder of something else under the name of what is wanted."""
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
+    except (OSError, ValueError):
+        return  # opening it says so
+    for key, value in wanted.items() if isinstance(manifest, dict) else ():
+        if key in manifest and manifest[key] != value:
+            raise DataError(
+                f"{folder / MANIFEST_FILE}: `{key}` is {manifest[key]!r}, where the name of the "
+                f"folder is for {value!r}: it was prepared from something else. Delete {folder} to "
+                "prepare the data again"
+            )
 
 
 def _folder_name(config: DataConfig, source: Source, corpus_sha256: str) -> str:

@@ -136,6 +136,22 @@ def test_the_identity_of_a_run_survives_another_environment(
 
 
 @pytest.mark.parametrize(
+    "key",
+    ["seed", "train_length", "optimizer.learning_rate", "position.base", "trainer.precision",
+     "evaluate.stride_fraction", "data.vocab", "experiment", "extension.scale"],
+)  # fmt: skip
+def test_what_decides_numbers_is_written_down(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text would be the same for every value, in hashes and in reports."""
+    monkeypatch.setenv("VALUE", "1")
+    more = ["extension=yarn"] if key.startswith("extension") else []
+    with pytest.raises(ConfigError, match=rf"`{key}` = '\$\{{oc.env:VALUE\}}' is not allowed"):
+        load(BASE, [*more, f"{key}=${{oc.env:VALUE}}"])
+    swept = f"sweep={{{key}: ['${{oc.env:VALUE}}']}}"
+    with pytest.raises(ConfigError, match=r"oc.env:VALUE\}' is not allowed"):
+        load(BASE, [*more, swept])
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         ("${oc.env:NOT_SET}", "environment variable NOT_SET is not set"),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,24 @@ def test_prepared_tokens_that_changed_are_never_trained_on(
     tokens[[1, other]] = tokens[[other, 1]]
     tokens.flush()
     with pytest.raises(DataError, match=rf"{split}\.tokens: damaged: its sha256"):
+        prepare(config)
+
+
+@pytest.mark.parametrize("other", ["corpus_sha256", "settings"])
+def test_a_whole_folder_of_something_else_is_refused(
+    corpus: Path, tmp_path: Path, other: str
+) -> None:
+    """Copied to the place of the one that is wanted."""
+    config = config_for(corpus, tmp_path / "prepared")
+    wanted = prepare(config).folder
+    strange = replace(config, prepared=str(tmp_path / "strange"))
+    if other == "settings":
+        strange = replace(strange, test_fraction=0.3)
+    else:
+        strange = replace(strange, source=str(folder_of_text(tmp_path / "other")))
+    shutil.rmtree(wanted)
+    shutil.copytree(prepare(strange).folder, wanted)
+    with pytest.raises(DataError, match=f"`{other}` is .* it was prepared from something else"):
         prepare(config)
 
 

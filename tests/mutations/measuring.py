@@ -14,6 +14,20 @@ IDS = "tests/positions/test_position_ids.py"
 
 FAULTS = (
     Mutation(
+        "settings that decide numbers come from the environment",
+        "pipeline/config/free.py",
+        "return key in _PLACES or may_change(key)",
+        "return True",
+        "tests/config/test_redact.py",
+    ),
+    Mutation(
+        "prepared text of another corpus taken by its name",
+        "pipeline/data/prepare.py",
+        "if key in manifest and manifest[key] != value:",
+        "if key not in manifest:",
+        "tests/data/test_prepared_folder.py",
+    ),
+    Mutation(
         "prepared text believed unseen",
         "pipeline/data/prepare.py",
         "        return open_prepared(folder, verify=True)",

@@ -83,9 +83,9 @@ FAULTS = (
     ),
     Mutation(
         "another learning rate taken without a word",
-        "pipeline/config/changes.py",
-        'self.key.startswith("wandb.")',
-        'self.key.startswith(("wandb.", "optimizer."))',
+        "pipeline/config/free.py",
+        'or key.startswith("wandb.")',
+        'or key.startswith(("wandb.", "optimizer."))',
         RESUMING,
     ),
     Mutation(
