@@ -49,14 +49,15 @@ class StorageError(FarsightError):
 class Preempted(FarsightError):
     """The job was asked to stop, and all that it did is kept: it goes on when it is started again.
 
-    `progress` says how far it came; two equal ones mean that nothing was done in between.
+    `done` names the last that was done, None = nothing since this start. `progress` says it as a
+    time, `after step 7`; two equal ones mean that nothing was done in between.
     """
 
     exit_code = 85
 
-    def __init__(self, progress: str) -> None:
-        super().__init__(f"stopped as asked after {progress}; started again, it goes on from there")
-        self.progress = progress
+    def __init__(self, done: str | None) -> None:
+        self.progress = f"after {done}" if done else "before the first step of this start"
+        super().__init__(f"stopped as asked {self.progress}; started again, it goes on from there")
 
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)

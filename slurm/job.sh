@@ -4,6 +4,7 @@
 # `ranks`, which starts one task per rank, ends the job as they ended, and requeues it if they ask.
 
 refuse() {
+  rm -f "${history:-}"
   echo "farsight: $*" >&2
   exit 2
 }
@@ -27,6 +28,10 @@ history=slurm-$job.progress
 
 [ -n "${SLURM_NTASKS_PER_NODE:-}" ] ||
   refuse "submit with --ntasks-per-node=N (ranks on each node) instead of --ntasks"
+tasks=${SLURM_NTASKS:-} world=$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))
+[ "${tasks:-$world}" = "$world" ] ||
+  refuse "--ntasks=$tasks does not fit --nodes=$SLURM_JOB_NUM_NODES x" \
+    "--ntasks-per-node=$SLURM_NTASKS_PER_NODE; give --ntasks-per-node (and --nodes) only"
 if [ ${#srun_options[@]} = 0 ] && [ ${#inside[@]} = 0 ]; then
   [ -f "$FARSIGHT_VENV/bin/activate" ] ||
     refuse "no virtual environment in $FARSIGHT_VENV:" \
@@ -86,25 +91,29 @@ ranks() {
   exit "$code"
 }
 
-# requeue PROGRESS: start this job again, unless it was started often enough or in vain.
+# requeue PROGRESS: start this job again, unless it was started often enough or in vain. PROGRESS
+# says when it stopped, such as "after step 7".
 requeue() {
+  local again="it stopped $1; submit it again to go on from there"
   echo "$1" >>"$history"
   mapfile -t starts < <(tail -n 3 "$history")
   # scancel is a SIGTERM like that of a preemption, but is meant for good: SLURM ends the job already,
   # which one that is preempted, or comes near its limit, still runs
   if [[ "$(scontrol show job -o "$job" 2>/dev/null)" =~ JobState=(COMPLETING|CANCELLED) ]]; then
-    echo "farsight: job $job is being ended; submit it again to go on after $1" >&2
+    echo "farsight: job $job is being ended: $again" >&2
   elif ((restarts >= most)); then
     echo "farsight: job $job was started again $restarts times already, which is the most" \
-      "(FARSIGHT_MAX_REQUEUES in slurm/site.env); submit it again to go on after $1" >&2
+      "(FARSIGHT_MAX_REQUEUES in slurm/site.env): $again" >&2
   elif [ ${#starts[@]} = 3 ] && [ "${starts[0]}" = "$1" ] && [ "${starts[1]}" = "$1" ]; then
-    echo "farsight: job $job was started again twice and did not get beyond $1; it stops. One step" \
+    echo "farsight: job $job was started again twice and stopped $1 each time: it ends. One step" \
       "and its checkpoint must fit between two signals: give it more time" >&2
   elif ! scontrol requeue "$job"; then
-    echo "farsight: scontrol could not requeue job $job; submit it again to go on after $1" >&2
+    echo "farsight: scontrol could not requeue job $job: $again" >&2
   else
-    echo "farsight: job $job is requeued after $1"
+    echo "farsight: job $job is requeued; it stopped $1"
     trap - USR1 TERM
     sleep 120 # SLURM ends this script here
+    return
   fi
+  rm -f "$history"
 }

@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate.documents import Documents
+from pipeline.evaluate.means import standard_error
 from pipeline.evaluate.score import Scorer
 from pipeline.evaluate.steps import Nats, Row, Step, Values, common_fields
 from pipeline.evaluate.windows import Window, non_overlapping, restricted, sliding, suffix
@@ -101,12 +102,11 @@ class LengthStep:
     def _numbers(self, nats: Nats) -> Row:
         means = _document_means(self.windows, nats)
         size = _scored_bytes(self.windows, self.documents)
-        error = float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else None
         return {
             "defined": True,
             **_loss(float(nats.sum() / len(nats))),
             "bits_per_byte": float(nats.sum()) / (math.log(2.0) * size),
-            "standard_error": error,
+            "standard_error": standard_error(means),
             "scored_tokens": len(nats),
         }
 

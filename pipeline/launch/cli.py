@@ -11,8 +11,8 @@ from pipeline.launch.commands import cluster, planning, showing, testing, traini
 from pipeline.record import marker
 
 _EPILOG = (
-    "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk, "
-    "85 stopped as asked: start it again."
+    "Exit codes: 0 done, 2 bad configuration or data, 3 checkpoint, 4 diverged, 74 disk, or "
+    "another job writes the run, 85 stopped as asked: start it again."
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.checkpoint.folder import Manifest
+from pipeline.checkpoint.folder import Manifest, steps_of
 from pipeline.checkpoint.state import (
     Keeper,
     TrainingState,
@@ -17,6 +17,7 @@ from pipeline.checkpoint.state import (
     stale_latest,
 )
 from pipeline.config.schema import Config
+from pipeline.config.values import show
 from pipeline.data.prepare import Prepared
 from pipeline.errors import CheckpointError, DataError
 from pipeline.launch.checks import say
@@ -107,7 +108,14 @@ def _find(folder: RunFolder, facts: dict[str, Any]) -> tuple[str, str, list[str]
     Nothing is changed."""
     found = find_state(folder.checkpoints)
     if found is None:
-        if folder.metrics.is_file():
+        exports = steps_of(folder.checkpoints)
+        if exports:
+            say(
+                f"warning: {exports[0]} holds the weights of a whole training, but "
+                f"{folder.trained} is missing: it is trained again from the start, which replaces "
+                "them. To keep them, stop this and restore that file"
+            )
+        elif folder.metrics.is_file():
             say(f"{folder.path} was broken off before its first checkpoint: it starts again")
         return None
     for reason in found.bad:
@@ -157,7 +165,10 @@ def _restart(config: Config, folder: RunFolder, device: torch.device, step: int,
     cut_rows(folder.metrics, step)
     changed = {change.key: [change.there, change.here] for change in folder.changed(config)}
     if changed:
-        say(f"note: {folder.path} goes on with other settings than it began with: {changed}")
+        words = ", ".join(
+            f"{key} {show(old)} -> {show(new)}" for key, (old, new) in changed.items()
+        )
+        say(f"note: {folder.path} goes on with other settings than it began with: {words}")
     row = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "step": step,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.config.compose import load
 from pipeline.errors import DataError, FarsightError, StorageError
@@ -23,6 +23,8 @@ _COLUMNS = (
 )  # fmt: skip
 _FIELDS = "%i|%A|%T|%L|%r"
 WAITING, RUNNING = "PENDING", "RUNNING"
+_ACTIVE = (WAITING, RUNNING, "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD",
+           "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED")  # fmt: skip
 _ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED")
 
 
@@ -38,21 +40,36 @@ class Job:
     @property
     def active(self) -> bool:
         """Whether it runs, ends, or will run."""
-        return self.state in (WAITING, RUNNING, "COMPLETING", "CONFIGURING", "SUSPENDED")
+        return self.state in _ACTIVE
+
+    @property
+    def why(self) -> str:
+        """SLURM's reason why it waits or failed; of a job that was cancelled it is an old one."""
+        return "-" if self.reason == "None" or self.state in _ENDED else self.reason
 
 
-def queue() -> dict[str, Job]:
-    """The user's jobs, those that ended lately included, by either of their numbers; none without
+class Standing(NamedTuple):
+    """A table, one line a run; a line for each run whose files are damaged; and of the runs that
+    are not done how many may still go on, and a line for each of the others."""
+
+    table: str
+    damage: list[str]
+    going: int
+    ended: list[str]
+
+
+def queue() -> dict[str, Job] | None:
+    """The user's jobs, those that ended lately included, by either of their numbers; None without
     SLURM, or, which is said, where it does not answer."""
     if shutil.which("squeue") is None:
-        return {}
+        return None
     command = ["squeue", "--noheader", "--array", "--states=all", "--me", f"--format={_FIELDS}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         print(f"note: nothing is known of jobs: {''.join(said)}", file=sys.stderr, flush=True)
-        return {}
+        return None
     found: dict[str, Job] = {}
     for line in done.stdout.splitlines():
         number, single, state, left, reason = line.strip().split("|", 4)
@@ -75,27 +92,57 @@ def submitted(folder: RunFolder) -> str | None:
         return str(rows[-1]["job"])
 
 
-def status(folders: Sequence[Path]) -> tuple[str, list[str]]:
-    """A table, one line a run, and a line for each run whose files are damaged.
+def status(folders: Sequence[Path]) -> Standing:
+    """How the runs stand.
 
     Raises:
         ConfigError: one of `folders` holds no run.
     """
-    jobs, damage = queue(), list[str]()
+    jobs, damage, going, ended = queue(), list[str](), 0, list[str]()
     lines: list[tuple[str, ...]] = [_COLUMNS]
     for path in find_runs(folders):
         folder = RunFolder(path)
         try:
-            lines.append((_name(folder), *_line(folder, jobs)))
+            lines.append((_name(folder), *_line(folder, jobs or {})))
         except (FarsightError, OSError) as error:
             lines.append((_name(folder), "damaged", *("-",) * (len(_COLUMNS) - 2)))
             damage.append(f"{_name(folder)} is damaged: {error}")
+        if folder.finished:
+            continue
+        if jobs is None or _goes_on(folder, jobs):
+            going += 1
+        else:
+            ended.append(f"{_name(folder)} is not done, and no job is there for it: {lines[-1][1]}")
     widths = [max(len(line[place]) for line in lines) for place in range(len(_COLUMNS))]
     table = "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-    return table, damage
+    return Standing(table, damage, going, ended)
+
+
+def _goes_on(folder: RunFolder, jobs: dict[str, Job]) -> bool:
+    """Whether a run that is not done may be, without its being submitted again; also where that
+    cannot be told."""
+    holder = _holder(folder)
+    try:
+        number, job = submitted(folder), _job(folder, holder, jobs)
+    except (FarsightError, OSError):
+        return True
+    return number is None or _apart(holder) or (job is not None and job.active)
+
+
+def _apart(holder: dict[str, object] | None) -> bool:
+    """Whether a process writes the run that is part of no job."""
+    return holder is not None and holder.get("job") is None
+
+
+def _job(folder: RunFolder, holder: dict[str, object] | None, jobs: dict[str, Job]) -> Job | None:
+    """The job that the run was submitted as, or that writes it now: by plain sbatch, say."""
+    numbers = (submitted(folder) or "", str((holder or {}).get("job")))
+    found = [jobs[number] for number in numbers if number in jobs]
+    ended = None if _apart(holder) or not found else found[0]
+    return next((job for job in found if job.active), ended)
 
 
 @contextmanager
@@ -135,7 +182,7 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
             rest = _clock((steps - row["step"]) * row["seconds"] / row["step"])
         left = "-" if folder.trained.is_file() else rest
     holder = _holder(folder)
-    job = jobs.get(submitted(folder) or "") or jobs.get(str((holder or {}).get("job")))
+    job = _job(folder, holder, jobs)
     restarts = len(read_rows(folder.restarts)) if folder.restarts.is_file() else 0
     active = job is not None and job.active
     return (
@@ -147,7 +194,7 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
         left,
         job.number if job is not None else "-",
         job.left if job is not None and active else "-",
-        job.reason if job is not None and job.reason != "None" else "-",
+        job.why if job is not None else "-",
     )
 
 
@@ -164,8 +211,12 @@ def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool) -> str:
         return "done"
     if job is not None and job.state == WAITING:
         return "waiting"
-    if job is not None and not job.active and job.state not in _ENDED:
+    if job is not None and not job.active and job.state not in ("COMPLETED", "PREEMPTED"):
         return job.state.lower().replace("_", " ")
+    if job is not None and job.active and not held:
+        # its ranks have not come that far, or have ended
+        known = job.state in (RUNNING, "CONFIGURING")
+        return "starting" if known else job.state.lower().replace("_", " ")
     if held if job is None else job.active:
         if folder.trained.is_file():
             return "evaluating"

@@ -1,5 +1,6 @@
 """Hands runs to SLURM: everything is checked and kept before, so that no job starts in vain."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -113,8 +114,9 @@ def _wanted(named: Sequence[Named]) -> list[Named]:
         ConfigError: a run is refused, or two would share a folder.
     """
     check_names(named)
-    wanted, jobs = [], queue()
-    for config, name in named:
+    wanted, jobs = [], queue() or {}
+    for number, (config, name) in enumerate(named, start=1):
+        say(f"checking run {number} of {len(named)}: {name}")
         check_model(config)
         RunFolder.check(config, name=name)
         folder = RunFolder.at(config, name)
@@ -147,6 +149,7 @@ def _shape(configs: Sequence[Config]) -> list[str]:
 
 def _freeze(named: Sequence[Named]) -> list[RunFolder]:
     """The folders of these runs, made where they are not there, with the text prepared."""
+    say(f"preparing the text and the folders of {len(named)} runs, and a copy of the code")
     prepared = prepare_all([config for config, _ in named])
     for config, _ in named:
         check_tokenizer(config, prepared[data_key(config.data)])
@@ -172,5 +175,7 @@ def _sbatch(code: Path, arguments: Sequence[str]) -> str:
     # with several clusters: `<number>;<cluster>`
     number = done.stdout.strip().partition(";")[0]
     if done.returncode or not number.isdecimal():
-        raise ConfigError(f"sbatch refused the job: {done.stderr.strip() or done.stdout.strip()}")
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        words = "; ".join(re.sub("^sbatch: (error: )?", "", line) for line in said)
+        raise ConfigError(f"sbatch refused the job: {words}")
     return number

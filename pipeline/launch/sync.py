@@ -29,6 +29,7 @@ def sync(folders: Sequence[Path]) -> None:
         ConfigError: one of `folders` holds no run.
         FarsightError: W&B did not take a segment; what was sent before is noted.
     """
+    lines = []
     for folder in find_runs(folders):
         found, sent = segments(folder), _sent(folder)
         if found and _written(folder):
@@ -44,7 +45,11 @@ def sync(folders: Sequence[Path]) -> None:
             sent[segment.parent.name] = {"sha256": digest, "time": now}
             write_file(folder / "wandb" / "sent.json", (json.dumps(sent, indent=1) + "\n").encode())
             count += 1
-        print(f"{folder}: {count} of {len(found)} segments sent now, the others before")
+            say(f"{segment.parent} is sent")
+        told = f"{count} of {len(found)} segments sent now, the others before"
+        lines.append(f"{folder}: {told if found else 'nothing to send'}")
+    # last: a reader who has enough must not end the sending
+    print("\n".join(lines))
 
 
 def _sent(folder: Path) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def _send(segment: Path) -> None:
     done = subprocess.run(command, env=known, capture_output=True, text=True)
     mark = segment.with_name(f"{segment.name}.synced")
     if done.returncode or not mark.exists():
-        said = (done.stderr + done.stdout).strip().splitlines() or ["no reason given"]
+        said = (done.stderr + done.stdout).strip(" \n.").splitlines() or ["no reason given"]
         raise FarsightError(
             f"{segment}: W&B did not take it: {said[-1]}. `wandb login`, or look at the network; "
             "the same command goes on with this segment"

@@ -7,26 +7,31 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError
 from pipeline.launch.status import status
-from pipeline.launch.tables import find_runs
-from pipeline.record.folder import RunFolder
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
+_SETTLING = 60.0
+"""Seconds without a job before a run counts as given up: what other nodes write is seen late, and a
+job that starts again is none for a moment."""
 
 
-def watch(folders: Sequence[Path], every: float) -> None:
-    """Show the table of `status` every `every` seconds; return when all runs are finished.
+def watch(folders: Sequence[Path], every: float) -> bool:
+    """Show the table of `status` every `every` seconds; return when all runs are finished, or when
+    of those that are not all were submitted and have no job any more.
 
     On a terminal the table stays in its place; elsewhere each follows the one before, and none is
     printed twice without a change. What is wrong with a run is said once.
+
+    Returns:
+        Whether all runs are finished; those that are not were named on standard error.
 
     Raises:
         ConfigError: `every` is no time to wait, or one of `folders` holds no run.
     """
     if not 0.5 <= every <= 3600:
         raise ConfigError(f"--every {every:g}: seconds between two looks, 0.5 to 3600")
-    shown, said = "", set[str]()
+    shown, said, quiet = "", set[str](), 0.0
     while True:
-        table, damage = status(folders)
+        table, damage, going, ended = status(folders)
         for words in sorted(set(damage) - said):
             print(words, file=sys.stderr, flush=True)
         said.update(damage)
@@ -35,6 +40,8 @@ def watch(folders: Sequence[Path], every: float) -> None:
         elif table != shown:
             print(f"{table}\n", flush=True)
         shown = table
-        if all(RunFolder(path).finished for path in find_runs(folders)):
-            return
+        if not going and (not ended or quiet >= _SETTLING):
+            print("".join(f"{words}\n" for words in ended), end="", file=sys.stderr, flush=True)
+            return not ended
         time.sleep(every)
+        quiet = 0.0 if going else quiet + every

@@ -1,16 +1,20 @@
-"""Whether rows are those of the run in whose folder they lie, each once."""
+"""Whether rows are those of the run in whose folder they lie, each once, and can be at all."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError
 
+# what is a mean of nats, or made of one
+AT_LEAST_NOTHING = ("loss", "standard_error", "perplexity", "bits_per_byte")
 AGAIN = "The folder is damaged, or rows of another run were put there. Evaluate the run again"
 
 
 def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse rows of another run, rows that stand twice, and a file that was cut.
+    """Refuse rows of another run, rows that stand twice, losses and errors below 0 or not finite,
+    and a file that was cut.
 
     Args:
         rows: what the file holds; each has the fields of a row.
@@ -37,7 +41,20 @@ def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str
                     f"{path}:{number}: `{field}` = {str(row.get(field))[:64]!r}, but the run has "
                     f"{str(value)[:64]!r}. {AGAIN}"
                 )
+        _check_numbers(row, f"{path}:{number}")
         place = (row["protocol"], row["length"], row.get("task"), row.get("depth"))
         if place in seen:
             raise DataError(f"{path}:{number}: measures the same as line {seen[place]}. {AGAIN}")
         seen[place] = number
+
+
+def _check_numbers(row: Mapping[str, Any], where: str) -> None:
+    """Refuse what no evaluation gives, whatever it measured."""
+    given = [(field, row[field]) for field in AT_LEAST_NOTHING if row.get(field) is not None]
+    given += [("losses", loss) for loss in row.get("losses", [])]
+    for field, value in given:
+        if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0.0):
+            raise DataError(
+                f"{where}: `{field}` = {str(value)[:64]} must be a finite number of at least 0. "
+                f"{AGAIN}"
+            )

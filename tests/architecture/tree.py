@@ -33,7 +33,8 @@ def parse(path: Path) -> ast.Module:
 def _walk(folder: Path, ignored: list[str]) -> Iterator[Path]:
     for path in folder.iterdir():
         relative = path.relative_to(ROOT)
-        if any(fnmatch(path.name, name) or fnmatch(str(relative), name) for name in ignored):
+        places = (path.name, str(relative), f"/{relative}")
+        if any(fnmatch(place, name) for place in places for name in ignored):
             continue
         if path.is_dir():
             yield from _walk(path, ignored)

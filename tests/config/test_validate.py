@@ -46,7 +46,17 @@ def test_every_named_group_has_a_name_and_plain_settings(group: str) -> None:
         (["trainer.sequence_parallel=3"], "trainer.sequence_parallel", "`trainer.ring` = 3, or a"),
         (["trainer.ring=3"], "trainer.ring", "Use one of 1, 2"),
         (["model.attention_window=2048"], "model.attention_window", "Use at most 2047, or null"),
-        (["trainer.processes=3"], "trainer.sequence_parallel", "Use one of 1, or a multiple of 2"),
+        (
+            ["trainer.processes=3"],
+            "trainer.sequence_parallel",
+            "Use `trainer.sequence_parallel=1`, or a multiple of 2 ranks \\(under SLURM: "
+            "--nodes x --ntasks-per-node\\)",
+        ),
+        (
+            ["trainer.processes=3", "trainer.ring=2"],
+            "trainer.sequence_parallel",
+            "Use a multiple of 2 ranks",
+        ),
         (["trainer.batch_sequences=7", "trainer.nodes=2"], "trainer.batch_sequences", "Use 6 or 8"),
         (["trainer.accumulate=5"], "trainer.batch_sequences", "Use 30 or 35"),
         (["trainer.accumulate=64"], "trainer.batch_sequences", "Use 64 or 128"),

@@ -25,7 +25,7 @@ def test_ranks_that_torchrun_has_just_started_end_with_it(tmp_path: Path) -> Non
         training.ranks()
         training.process.kill()
         assert training.left() == []
-        assert training.log.read_text().count("stopped as asked after no step") == 2
+        assert training.log.read_text().count("stopped as asked before the first step") == 2
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def test_it_ends_well_once_the_batch_script_was_told(
     """Any other code than 0 would make srun end the ranks that are still at it."""
     monkeypatch.setenv(marker.MARKER, str(tmp_path / "marker"))
     assert as_rank._ended(asked) == 0
-    assert (tmp_path / "marker").read_text() == "85 step 12\n"
+    assert (tmp_path / "marker").read_text() == "85 after step 12\n"
     assert calls == ["barrier", "destroy_process_group"]
 
 

@@ -111,6 +111,6 @@ def test_a_rank_that_waits_for_the_others_ends_when_it_is_asked_to(
     finally:
         rank.kill()
     said = rank.communicate()[1]
-    assert said.endswith("rank 1: stopped as asked after no step of this start; "
-                         "started again, it goes on from there\n")  # fmt: skip
-    assert told.read_text() == "85 no step of this start\n"
+    assert said.endswith("rank 1: stopped as asked before the first step of this "
+                         "start; started again, it goes on from there\n")  # fmt: skip
+    assert told.read_text() == "85 before the first step of this start\n"

@@ -6,6 +6,8 @@ SCORE = "tests/evaluate/test_score.py"
 EXTENDED = "tests/evaluate/test_extended.py"
 EVALUATION = "tests/record/test_evaluation.py"
 COMPARABLE = "tests/report/test_comparable.py"
+VALUES = "tests/report/test_values.py"
+OWN_ROWS = "tests/report/test_own_rows.py"
 
 NEEDLES = "tests/data/test_tasks_needles.py"
 
@@ -61,5 +63,35 @@ FAULTS = (
         'SAME_IN_TESTS = ("precision", "corpus_sha256", "tokenizer_sha256", "code_sha256")',
         'SAME_IN_TESTS = ("precision", "corpus_sha256", "tokenizer_sha256")',
         COMPARABLE,
+    ),
+    Mutation(
+        "only suffix losses are held against their values",
+        "pipeline/report/held_values.py",
+        'if not row.get("values") or row["protocol"] in WHOLE:',
+        'if not row.get("values") or row["protocol"] != "suffix":',
+        VALUES,
+    ),
+    Mutation(
+        "standard errors are taken as rows have them",
+        "pipeline/report/held_values.py",
+        '_check(path, row, "standard_error", standard_error(by_document.mean(axis=1)))',
+        "pass",
+        VALUES,
+    ),
+    Mutation(
+        "values that were left behind are passed over",
+        "pipeline/report/held_values.py",
+        "        path = _path(run, row)\n",
+        '        if not (run.path / "evaluation/values" / row["values"]).is_file():\n'
+        "            continue\n"
+        "        path = _path(run, row)\n",
+        VALUES,
+    ),
+    Mutation(
+        "losses and errors below nothing are taken",
+        "pipeline/report/own_rows.py",
+        "if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0.0):",
+        "if not isinstance(value, int | float):",
+        OWN_ROWS,
     ),
 )

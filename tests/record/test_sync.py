@@ -1,6 +1,7 @@
 """Segments that were written offline go to the server once."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,5 +52,29 @@ def test_what_was_not_taken_is_said_and_not_noted(
     monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     assert main(["sync", str(folder)]) == 1
-    assert "W&B did not take it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "W&B did not take it" in said and ".." not in said.partition("did not take it")[2]
     assert not (folder / "wandb" / "sent.json").exists()
+
+
+def test_a_reader_who_has_enough_does_not_end_the_sending(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results come when all is sent; until then each is said on standard error."""
+    lock.release(folder / "lock")
+    other = folder.with_name("other")
+    shutil.copytree(folder, other)
+    for number in (1, 2):
+        segment = folder / "wandb" / f"offline-run-{number}" / "run-x.wandb"
+        segment.parent.mkdir(parents=True)
+        segment.write_text(str(number))
+    out = list[str]()
+    monkeypatch.setattr("pipeline.launch.sync._send", lambda _: out.append(capsys.readouterr().out))
+    assert main(["sync", str(other), str(folder)]) == 0
+    assert out == ["", ""]
+    said = capsys.readouterr()
+    assert said.err == f"{folder}/wandb/offline-run-2 is sent\n"
+    assert said.out.splitlines() == [
+        f"{other}: nothing to send",
+        f"{folder}: 2 of 2 segments sent now, the others before",
+    ]

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from pipeline.config.label import file_name
+from pipeline.evaluate.means import standard_error
 from pipeline.record.folder import RunFolder
 
 TRAIN_LENGTH = 128
@@ -78,26 +79,29 @@ def write_extended(folder: Path, name: str, settings: str, change: float = 0.0) 
 
 
 def write_kept(root: Path, position: str, seed: int = 0, **changes: Any) -> Path:
-    """A run as `write_run` writes it that keeps the nats behind its suffix rows."""
+    """A run as `write_run` writes it that keeps the nats behind its rows."""
     folder = write_run(root, position, seed, **changes)
     write_values(folder / "evaluation" / "rows.jsonl")
     return folder
 
 
 def write_values(rows_path: Path) -> None:
-    """Nats behind the suffix rows of a file, as means say; documents are alike in all runs."""
+    """Nats behind the rows of a file, as means say; documents are alike in all runs."""
     rows = [json.loads(line) for line in rows_path.read_text().splitlines()]
     (rows_path.parent / "values").mkdir()
     for number, row in enumerate(rows):
-        if row["protocol"] == "suffix" and row["defined"]:
-            size = row["documents"], row["suffix_tokens"]
+        if row["defined"] and row["protocol"] not in ("per-position", "task"):
+            targets = row["suffix_tokens"] or row["length"]
+            size = row["documents"], targets
             text = np.random.default_rng(7).gamma(2.0, 0.5, (size[0], 1))
             own = np.random.default_rng([number, row["seed"], len(row["position"])])
             nats = text + 0.05 * own.normal(size=(size[0], 1)) + own.normal(0.0, 0.3, size)
             nats += row["loss"] - nats.mean()
-            row["values"] = f"suffix-{row['length']}.npz"
-            path = rows_path.parent / "values" / row["values"]
-            np.savez_compressed(path, nats=nats.ravel().astype(np.float32))
+            row["values"] = f"{row['protocol'].replace(' ', '-')}-{row['length']}.npz"
+            row["scored_tokens"] = nats.size
+            row["standard_error"] = standard_error(nats.mean(axis=1))
+            kept = nats.astype(np.float32).ravel()
+            np.savez_compressed(rows_path.parent / "values" / row["values"], nats=kept)
     write_rows(rows_path, rows)
 
 

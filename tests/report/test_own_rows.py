@@ -1,6 +1,7 @@
 """Rows that are not those of the run in whose folder they lie."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,25 @@ def test_one_row_of_another_run_is_refused(field: str, value: Any, tmp_path: Pat
     lines[2] = json.dumps({**json.loads(lines[2]), field: value})
     put(run, lines)
     with pytest.raises(DataError, match=f"rows.jsonl:3: `{field}` = "):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [(0, "loss", -1.0), (1, "loss", -1.0), (2, "loss", math.inf), (-2, "loss", -1.0),
+     (0, "standard_error", -3.6), (0, "standard_error", math.inf), (0, "standard_error", "0.1"),
+     (0, "bits_per_byte", -0.5), (0, "perplexity", math.inf), (-1, "losses", [2.0, -1.0])],
+)  # fmt: skip
+def test_a_number_that_no_evaluation_gives_is_refused(
+    line: int, field: str, value: Any, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, "rope")
+    lines = lines_of(run)
+    # JSON has no infinity, but numbers that no float holds
+    lines[line] = json.dumps({**json.loads(lines[line]), field: value}).replace("Infinity", "1e999")
+    put(run, lines)
+    number = range(1, len(lines) + 1)[line]
+    with pytest.raises(DataError, match=rf"rows\.jsonl:{number}: `{field}` = .* at least 0"):
         read_run(run)
 
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pipeline.evaluate.bootstrap import intervals
+from pipeline.evaluate.means import standard_error
 from pipeline.record.metrics import read_rows
 from pipeline.report.collect import Study, collect
 from pipeline.report.differences import differences_section
@@ -180,6 +181,7 @@ def change_one_document(rows_path: Path, length: int) -> None:
     nats[:64] -= 1.0
     np.savez(path, nats=nats)
     row["loss"] -= 1 / 32
+    row["standard_error"] = standard_error(nats.reshape(32, 64).mean(axis=1, dtype=np.float64))
     write_rows(rows_path, rows)
 
 

@@ -127,6 +127,13 @@ def test_the_job_fails_with_its_ranks(job: Job) -> None:
         ("train.sbatch", ["c.yaml"], {"SLURM_JOB_ID": "12;rm"}, "no job of SLURM"),
         ("sweep.sbatch", ["configs/demo.yaml"], {}, "--array=0-N"),
         ("train.sbatch", ["c.yaml"], {"SLURM_NTASKS_PER_NODE": ""}, "--ntasks-per-node=N"),
+        (
+            "train.sbatch",
+            ["c.yaml"],
+            {"SLURM_NTASKS": "1"},
+            "--ntasks=1 does not fit --nodes=2 x --ntasks-per-node=4; "
+            "give --ntasks-per-node (and --nodes) only",
+        ),
         ("train.sbatch", ["c.yaml"], {"FARSIGHT_VENV": "/nowhere"}, "make install"),
         ("train.sbatch", ["c.yaml"], {"SLURM_SUBMIT_DIR": "/"}, "from the top folder"),
         ("train.sbatch", ["c.yaml"], {"SLURM_SUBMIT_DIR": ""}, "submit this file with sbatch"),
@@ -140,6 +147,11 @@ def test_refused_before_any_rank_starts(
     assert done.returncode != 0
     assert message in done.stderr
     assert not {"srun", "python"} & {path.name for path in job.seen.iterdir()}
+
+
+def test_the_tasks_of_the_allocation_are_taken(job: Job) -> None:
+    job.env["SLURM_NTASKS"] = "8"
+    assert job.run("train.sbatch", "c.yaml").returncode == 0
 
 
 def test_no_host_is_a_clear_message(job: Job) -> None:

@@ -17,7 +17,10 @@ def job(tmp_path: Path) -> Job:
 def asked(job: Job, tmp_path: Path) -> Job:
     """A job, in a folder of its own, whose ranks were asked to stop after step 7."""
     job.env.update(
-        FARSIGHT_CODE=str(ROOT), SLURM_SUBMIT_DIR=str(tmp_path), TOLD="85 step 7", SRUN_CODE="143"
+        FARSIGHT_CODE=str(ROOT),
+        SLURM_SUBMIT_DIR=str(tmp_path),
+        TOLD="85 after step 7",
+        SRUN_CODE="143",
     )
     return job
 
@@ -27,7 +30,7 @@ def asked(job: Job, tmp_path: Path) -> Job:
     [({}, "1234567"), ({"SLURM_ARRAY_JOB_ID": "99", "SLURM_ARRAY_TASK_ID": "3"}, "99_3")],
 )
 def test_a_job_that_was_asked_to_stop_is_requeued(
-    asked: Job, array: dict[str, str], number: str
+    asked: Job, array: dict[str, str], number: str, tmp_path: Path
 ) -> None:
     """By its number in the array: the bare one of the last task is that of the whole array."""
     asked.env.update(array)
@@ -35,6 +38,8 @@ def test_a_job_that_was_asked_to_stop_is_requeued(
     assert done.returncode == 85
     state = ["show", "job", "-o", number]
     assert asked.every("scontrol") == ["show", "hostnames", "node[7-8]", *state, "requeue", number]
+    assert f"job {number} is requeued; it stopped after step 7" in done.stdout
+    assert (tmp_path / f"slurm-{number}.progress").read_text() == "after step 7\n"
 
 
 @pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED"])
@@ -45,16 +50,22 @@ def test_a_job_that_was_cancelled_stays_so(asked: Job, state: str) -> None:
     done = asked.run("train.sbatch", "c.yaml")
     assert done.returncode == 85 and "is being ended" in done.stderr
     assert "requeue" not in asked.every("scontrol")
+    nothing_is_left(asked)
+
+
+def nothing_is_left(job: Job) -> None:
+    assert not list(Path(job.env["SLURM_SUBMIT_DIR"]).glob("slurm-*"))
 
 
 def requeues(job: Job, progress: list[str], **env: str) -> int:
     """How often scontrol was asked to requeue a job whose starts came so far."""
     job.env.update(env)
     for restart, how_far in enumerate(progress):
-        job.env.update(SLURM_RESTART_COUNT=str(restart), TOLD=f"85 {how_far}")
+        job.env.update(SLURM_RESTART_COUNT=str(restart), TOLD=f"85 after {how_far}")
         before = job.every("scontrol").count("requeue") if restart else 0
         assert job.run("train.sbatch", "c.yaml").returncode == 85
         if job.every("scontrol").count("requeue") == before:
+            nothing_is_left(job)
             return before
     return job.every("scontrol").count("requeue")
 
@@ -78,6 +89,14 @@ def test_what_failed_is_not_requeued_and_says_its_code(asked: Job, told: str) ->
     asked.env["TOLD"] = told
     assert asked.run("train.sbatch", "c.yaml").returncode == int(told)
     assert "requeue" not in asked.every("scontrol")
+    nothing_is_left(asked)
+
+
+def test_a_start_that_is_refused_leaves_nothing(asked: Job) -> None:
+    assert asked.run("train.sbatch", "c.yaml").returncode == 85
+    asked.env.update(SLURM_RESTART_COUNT="1", FARSIGHT_VENV="/nowhere")
+    assert asked.run("train.sbatch", "c.yaml").returncode == 2
+    nothing_is_left(asked)
 
 
 def test_ranks_that_said_nothing_are_not_requeued(asked: Job) -> None:
@@ -91,4 +110,5 @@ def test_a_job_that_cannot_be_requeued_says_so(asked: Job) -> None:
     scontrol.write_text('#!/bin/bash\n[ "$1" = show ] && echo node7\n')
     done = asked.run("train.sbatch", "c.yaml")
     assert done.returncode == 85
-    assert "submit it again to go on after step 7" in done.stderr
+    assert "it stopped after step 7; submit it again to go on from there" in done.stderr
+    nothing_is_left(asked)

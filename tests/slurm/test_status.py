@@ -49,10 +49,12 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "7_2": Job("7_2", "FAILED", "0:00", "NonZeroExitCode"),
         "7_3": Job("7_3", "RUNNING", "9:00", "None"),
         "7_4": Job("7_4", "COMPLETED", "0:00", "None"),
+        "7_5": Job("7_5", "CANCELLED", "0:00", "JobArrayTaskLimit"),
+        "7_6": Job("7_6", "RUNNING", "9:00", "None"),
     }
-    names = ("rope", "alibi", "t5", "none", "learned", "shaw", "xpos")
+    names = ("rope", "alibi", "t5", "none", "learned", "kerple", "sandwich", "shaw", "xpos")
     folders = {name: made(tmp_path, name) for name in names}
-    for number, name in enumerate(names[:5]):
+    for number, name in enumerate(names[:7]):
         lines(folders[name].submitted, {"job": "6"}, {"job": f"7_{number}"})
     trained_to(folders["rope"], 15)
     lines(folders["rope"].restarts, {"step": 4}, {"step": 9})
@@ -60,12 +62,17 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders["none"].trained.write_text("{}")
     folders["learned"].mark_finished()
     trained_to(folders["shaw"], 5)
+    trained_to(folders["sandwich"], 5)  # before this start of its job
+    for name in ("rope", "none"):
+        folders[name].take()
     assert table(tmp_path, jobs, monkeypatch) == {
         "smoke/rope-L128-s0": "training 15/20 2.500 12,346 61% 700 MiB 2 0:05:00 7_0 1:00:00 -",
         "smoke/alibi-L128-s0": "waiting 0/20 - - - - 0 - 7_1 2:00:00 Resources",
         "smoke/t5-L128-s0": "failed 0/20 - - - - 0 - 7_2 - NonZeroExitCode",
         "smoke/none-L128-s0": "evaluating 20/20 2.500 12,346 61% 700 MiB 0 - 7_3 9:00 -",
         "smoke/learned-L128-s0": "done 0/20 - - - - 0 - 7_4 - -",
+        "smoke/kerple-L128-s0": "cancelled 0/20 - - - - 0 - 7_5 - -",
+        "smoke/sandwich-L128-s0": "starting 5/20 2.500 12,346 61% 700 MiB 0 0:15:00 7_6 9:00 -",
         "smoke/shaw-L128-s0": "stopped 5/20 2.500 12,346 61% 700 MiB 0 0:15:00 - - -",
         "smoke/xpos-L128-s0": "not begun 0/20 - - - - 0 - - - -",
     }
@@ -89,7 +96,7 @@ def test_a_queue_that_does_not_answer_is_said(
     (tmp_path / "squeue").write_text("#!/bin/bash\necho 'no controller' >&2\nexit 1\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert status.queue() == {}
+    assert status.queue() is None
     assert "nothing is known of jobs: no controller" in capsys.readouterr().err
 
 
@@ -115,6 +122,49 @@ def test_watching_ends_when_all_runs_have(
     said = capsys.readouterr().out
     assert said.count("tokens/s") == (4 if terminal else 3)
     assert said.rstrip().count("done") == 3 and said.startswith("\x1b[H" if terminal else "run ")
+
+
+def test_watching_ends_when_no_job_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A minute later: a job that is requeued, or files of another node, may be seen late."""
+    folders, waited = {name: made(tmp_path, name) for name in ("rope", "alibi", "t5")}, [0.0]
+    jobs = {"7": Job("7", "PENDING", "1:00", "Priority"), "8": Job("8", "CANCELLED", "0:00", "x")}
+    for name, number in (("rope", "7"), ("alibi", "8"), ("t5", "6")):
+        lines(folders[name].submitted, {"job": number})
+    folders["t5"].mark_finished()
+    monkeypatch.setattr(status, "queue", lambda: jobs)
+    failing = {40.0: "FAILED", 80.0: "RUNNING", 120.0: "FAILED"}
+
+    def wait(seconds: float) -> None:
+        waited.append(waited[-1] + seconds)
+        assert waited[-1] < 400
+        state = failing.get(waited[-1], jobs["7"].state)
+        jobs["7"] = Job("7", state, "0:00", "x")
+
+    monkeypatch.setattr("pipeline.launch.watch.time.sleep", wait)
+    assert main(["watch", str(tmp_path), "--every", "20"]) == 1
+    assert waited[-1] == 180.0
+    assert capsys.readouterr().err.splitlines() == [
+        "smoke/alibi-L128-s0 is not done, and no job is there for it: cancelled",
+        "smoke/rope-L128-s0 is not done, and no job is there for it: failed",
+    ]
+
+
+@pytest.mark.parametrize("what", ["no answer", "not submitted", "outside", "damaged"])
+def test_watching_goes_on_where_nobody_knows(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path, "rope")
+    jobs = {"8": Job("8", "CANCELLED", "0:00", "None")}
+    if what != "not submitted":
+        lines(folder.submitted, {"x" if what == "damaged" else "job": "8"})
+    if what == "outside":
+        folder.take()
+    monkeypatch.setattr(status, "queue", lambda: None if what == "no answer" else jobs)
+    found = status.status([tmp_path])
+    assert (found.going, found.ended) == (1, [])
+    assert "cancelled" not in found.table
 
 
 BROKEN = [

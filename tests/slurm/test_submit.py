@@ -145,9 +145,12 @@ def test_a_damaged_note_of_the_last_job_is_refused(
 
 def test_what_sbatch_says_is_passed_on(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sbatch = study.parent / "programs" / "sbatch"
-    sbatch.write_text("#!/bin/bash\necho 'invalid partition' >&2\nexit 1\n")
+    words = "printf 'sbatch: error: invalid partition\\nsbatch: error: bad name\\n'"
+    sbatch.write_text(f"#!/bin/bash\n{words} >&2\nexit 1\n")
     assert main(["submit", str(study), "position=rope"]) == 2
-    assert "sbatch refused the job: invalid partition" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "error: sbatch refused the job: invalid partition; bad name\n" in said
+    assert "checking run 1 of 1: rope-L33-s0\n" in said
     run = RunFolder(study.parent / "runs" / "path" / "rope-L33-s0")
     assert not run.submitted.exists()
 

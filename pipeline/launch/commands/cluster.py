@@ -8,6 +8,12 @@ from typing import Any
 
 from pipeline.errors import ConfigError
 
+_WATCH = (
+    "Show the table of `status` until all runs are finished; exit code 1 where the jobs of the "
+    "others, which `submit` started, have ended. What was started in another way is waited for: "
+    "end that with Ctrl-C."
+)
+
 
 def add(commands: Any) -> None:
     """Add them to the command line."""
@@ -25,7 +31,9 @@ def add(commands: Any) -> None:
     status = commands.add_parser("status", help="state, step, loss and job of every run")
     status.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     status.set_defaults(command=_status)
-    watch = commands.add_parser("watch", help="the same again and again, until all are finished")
+    watch = commands.add_parser(
+        "watch", help="the same again and again, until all runs are finished", description=_WATCH
+    )
     watch.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
     watch.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds; default: 5")
     watch.set_defaults(command=_watch)
@@ -67,9 +75,9 @@ def _options(text: str) -> list[str]:
 def _status(arguments: argparse.Namespace) -> int:
     from pipeline.launch.status import status
 
-    table, damage = status(arguments.folders)
-    print(table)
-    for words in damage:
+    standing = status(arguments.folders)
+    print(standing.table)
+    for words in standing.damage:
         print(words, file=sys.stderr)
     return 0
 
@@ -77,8 +85,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _watch(arguments: argparse.Namespace) -> int:
     from pipeline.launch.watch import watch
 
-    watch(arguments.folders, arguments.every)
-    return 0
+    return 0 if watch(arguments.folders, arguments.every) else 1
 
 
 def _sync(arguments: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ def listening() -> StopRequest | None:
 
 def _end() -> None:
     """End this rank, which has not met the others; with a code that makes its launcher end them."""
-    asked = Preempted("no step of this start")
+    asked = Preempted(None)
     print(f"rank {os.environ.get('RANK', '?')}: {asked}", file=sys.stderr, flush=True)
     marker.leave(asked.exit_code, asked.progress)
     os._exit(asked.exit_code)
