@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.parallel.stop import stops_held
+
 AXIS = "train/tokens"
 
 
@@ -58,8 +60,11 @@ def summary_of(segment: Path) -> dict[str, Any]:
         OSError, ValueError: W&B's own reader does not understand the file.
     """
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json"]
-    done = subprocess.run([*command, str(segment)], capture_output=True, text=True, timeout=60)
+    # SLURM signals every process of a job
+    with stops_held():
+        done = subprocess.run([*command, str(segment)], capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise OSError(f"{segment}: {done.stderr.strip().splitlines()[-1:]}")
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise OSError(f"{segment}: exit code {done.returncode}: {said}")
     summary: dict[str, Any] = json.loads(done.stdout)["summary"]
     return summary
