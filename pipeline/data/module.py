@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline.config.schema import Config
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.stop import ignore_stops, stops_held
+from pipeline.parallel.signals import ignore_stops, stops_held
 from pipeline.positions.position_ids import PositionIds, generator, pack_ids
 
 Ids = npt.NDArray[np.int64]

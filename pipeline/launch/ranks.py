@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.config.schema import Config
 from pipeline.errors import ConfigError, FarsightError, Preempted
 from pipeline.parallel.parent import PARENT, child_sessions
-from pipeline.parallel.stop import SIGNALS
+from pipeline.parallel.signals import SIGNALS
 
 _SLURM = {
     "RANK": "SLURM_PROCID",

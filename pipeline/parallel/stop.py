@@ -9,12 +9,11 @@ may run inside a collective, and must be done by all ranks at the same place
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+from pipeline.parallel.signals import SIGNALS
 
 
 class StopRequest:
@@ -84,20 +83,3 @@ class StopRequest:
         if self._group is not None:
             dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
         return int(told)
-
-
-@contextmanager
-def stops_held() -> Iterator[None]:
-    """What is started in here never hears the signals; this process hears them afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def ignore_stops(worker: int) -> None:
-    """For loader processes, which get every signal that their rank gets: outlive it, since the
-    rank needs them to come to the end of its step. They end with their rank."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.parallel.stop import stops_held
+from pipeline.parallel.signals import stops_held
 
 AXIS = "train/tokens"
 

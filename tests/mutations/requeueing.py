@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Mutation(
         "loader processes die of the signal",
-        "pipeline/parallel/stop.py",
+        "pipeline/parallel/signals.py",
         "        signal.signal(number, signal.SIG_IGN)",
         "        signal.signal(number, signal.SIG_DFL)",
         STOP,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.parallel.stop import SIGNALS, StopRequest, ignore_stops, stops_held
+from pipeline.parallel.signals import SIGNALS, ignore_stops, stops_held
+from pipeline.parallel.stop import StopRequest
 from tests.distributed.ranks import ROOT
 
 
@@ -42,7 +43,8 @@ def in_child(work: str) -> int:
     """The exit code of a forked child of a process that listens, after it got both signals."""
     program = f"""
 import os, signal, sys
-from pipeline.parallel.stop import StopRequest, ignore_stops
+from pipeline.parallel.signals import ignore_stops
+from pipeline.parallel.stop import StopRequest
 stop = StopRequest()
 stop.listen()
 if (child := os.fork()) == 0:

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from pipeline.checkpoint.state import Keeper, TrainingState, find_state, load_state
 from pipeline.config.schema import Config
 from pipeline.errors import Preempted
-from pipeline.parallel.stop import SIGNALS, StopRequest
+from pipeline.parallel.signals import SIGNALS
+from pipeline.parallel.stop import StopRequest
 from pipeline.training.fit import Fitted, fit
 from tests.distributed.toy import ToySequences, toy_config
 from tests.evaluate.test_score import toy_documents
