@@ -69,12 +69,15 @@ def _written(folder: Path) -> bool:
 
 
 def _send(segment: Path) -> None:
+    """Of a start that was killed, what is whole in its file: nobody writes it any more."""
     command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(segment.parent)]
     # this is the one command that must not be offline
     known = {key: value for key, value in os.environ.items() if key != "WANDB_MODE"}
     done = subprocess.run(command, env=known, capture_output=True, text=True)
     mark = segment.with_name(f"{segment.name}.synced")
-    if done.returncode or not mark.exists():
+    # it then has taken all that is whole, and sending it again would double that
+    cut = "the file ends with an incomplete record" in done.stderr + done.stdout
+    if done.returncode or not (mark.exists() or cut):
         said = (done.stderr + done.stdout).strip(" \n.").splitlines() or ["no reason given"]
         raise FarsightError(
             f"{segment}: W&B did not take it: {said[-1]}. `wandb login`, or look at the network; "

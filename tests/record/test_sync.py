@@ -42,6 +42,26 @@ def test_every_segment_is_sent_once(
     assert len(json.loads((folder / "wandb" / "sent.json").read_text())) == 2
 
 
+def test_of_a_start_that_was_killed_what_is_whole_is_sent_once(
+    folder: Path,
+    server: FakeWandb,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lock.release(folder / "lock")
+    mirror(folder, rows=ROWS[:5], WANDB_MODE="offline")
+    (segment,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
+    content = segment.read_bytes()
+    segment.write_bytes(content[: content.rindex(b"train/step") + 4])
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_BASE_URL", server.url)
+    for now in (1, 0):
+        assert main(["sync", str(folder)]) == 0
+        assert f"{now} of 1 segments sent now" in capsys.readouterr().out
+        steps = [row["train/step"] for row in server.only_run().rows]
+        assert steps and steps == list(range(1, len(steps) + 1))
+
+
 def test_what_was_not_taken_is_said_and_not_noted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
