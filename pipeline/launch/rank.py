@@ -113,7 +113,7 @@ def _fit_and_export(
     origin = lineage[-1]["weights_sha256"] if lineage else None
     resumed = resume(config, folder, prepared, device, origin)
     log = MetricsLog(folder.metrics) if dist.get_rank() == 0 else None
-    for row in read_rows(folder.metrics) if log is not None else ():
+    for row in read_rows(folder.metrics) if mirror.sends else ():
         mirror.log(row)  # what an earlier start could not send
 
     def write(row: dict[str, Any]) -> None:
