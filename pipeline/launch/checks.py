@@ -18,11 +18,11 @@ from pipeline.evaluate.documents import documents_for
 from pipeline.evaluate.extended import extend_decoder, tested_path
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS
+from pipeline.parallel.device import device_type
 from pipeline.positions.base import Facts
 from pipeline.positions.position_ids import generator
 from pipeline.positions.registry import NO_EXTENSION
 from pipeline.record.folder import RunFolder
-from pipeline.training.fit import device_type
 
 
 def say(message: str) -> None:

@@ -27,7 +27,7 @@ from pipeline.launch.checks import say
 from pipeline.model.decoder import Decoder, load_weights
 from pipeline.positions import registry
 from pipeline.record.folder import RunFolder
-from pipeline.training.module import Start
+from pipeline.training.start import Start
 
 Ancestor = dict[str, Any]
 

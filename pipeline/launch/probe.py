@@ -21,6 +21,7 @@ from pipeline.launch.evaluation import row_facts, trained_decoder
 from pipeline.launch.ranks import threads_per_rank
 from pipeline.launch.retest import finished_run, read_test
 from pipeline.model.plan import as_tested
+from pipeline.parallel.device import device_type
 from pipeline.record.environment import code_sha256
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog
@@ -30,7 +31,6 @@ from pipeline.report.output import save_png
 from pipeline.report.probe_pictures import draw_probes
 from pipeline.report.probes import check_alike, find_probes, probes_text
 from pipeline.report.reading import read_probes, read_run
-from pipeline.training.fit import device_type
 
 # what a probe may change, of that which a test may change: the rest has no effect on it
 PROBED = (

@@ -30,12 +30,13 @@ from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.ranks import threads_per_rank
 from pipeline.launch.results_mirror import mirror_results
 from pipeline.launch.resuming import resume
+from pipeline.parallel.device import device_type, on_gpu
 from pipeline.parallel.reduce import world_max
 from pipeline.parallel.stop import StopRequest
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
 from pipeline.record.wandb_mirror import WandbMirror
-from pipeline.training.fit import Fitted, device_type, fit, on_gpu
+from pipeline.training.fit import Fitted, fit
 from pipeline.training.speed import peak_memory
 
 

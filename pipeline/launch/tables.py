@@ -8,7 +8,6 @@ from typing import Any
 from pipeline.config.schema import Config
 from pipeline.config.strict_yaml import read
 from pipeline.errors import ConfigError, DataError
-from pipeline.report.page import build_report
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -68,6 +67,9 @@ def report(folders: Sequence[Path], out: Path) -> None:
     Raises:
         DataError: runs cannot be compared, or a run folder is damaged; after the other tables.
     """
+    # imported late: it draws, and what draws takes a second to load
+    from pipeline.report.page import build_report
+
     groups: dict[str, list[Path]] = {}
     kinds: dict[str, dict[str, Any]] = {}
     for folder in folders:

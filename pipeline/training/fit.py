@@ -1,12 +1,9 @@
 """Trains one configuration on this rank, and hands back whole fp32 weights."""
 
-import logging
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import lightning as L
-import torch
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import Tensor
 
@@ -15,6 +12,7 @@ from pipeline.config.schema import Config
 from pipeline.data.module import TrainingData, TrainingSequences
 from pipeline.evaluate.documents import Documents
 from pipeline.model.decoder import load_weights, parameter_counts
+from pipeline.parallel.device import device_type
 from pipeline.parallel.stop import StopRequest
 from pipeline.parallel.watch import HangWatch
 from pipeline.training.callbacks.checkpoint import Checkpoints
@@ -22,7 +20,9 @@ from pipeline.training.callbacks.heartbeat import Heartbeat
 from pipeline.training.callbacks.preemption import Preemption
 from pipeline.training.callbacks.recorder import Recorder, Write
 from pipeline.training.callbacks.short_evaluation import ShortEvaluation
-from pipeline.training.module import Pretraining, Start, build_decoder
+from pipeline.training.module import Pretraining
+from pipeline.training.quiet import quiet_libraries
+from pipeline.training.start import Start, build_decoder
 from pipeline.training.strategy import SequenceParallelStrategy
 
 
@@ -38,14 +38,6 @@ class Fitted:
     parameters: int
     position_parameters: int
     validation_loss: float | None
-
-
-def quiet_libraries() -> None:
-    """Lightning and DeepSpeed announce what Farsight reports in its own words."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for module in (r"lightning\..*", r"deepspeed\..*", r"torch\.distributed\..*"):
-        warnings.filterwarnings("ignore", module=module)
 
 
 def fit(
@@ -132,14 +124,3 @@ def _trainer(config: Config, callbacks: list[L.Callback], first: int) -> L.Train
     # its SIGTERM handler is a collective, which hangs where another rank is in another one
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
-
-
-def on_gpu(config: Config) -> bool:
-    """Whether this run uses CUDA: asked for, or `auto` where there is a device."""
-    accelerator = config.trainer.accelerator
-    return accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
-
-
-def device_type(config: Config) -> str:
-    """`cuda` or `cpu`, whichever this run uses."""
-    return "cuda" if on_gpu(config) else "cpu"

@@ -6,7 +6,6 @@ micro-batch, a rank or a shard.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,7 @@ from torch import Tensor
 
 from pipeline.config.schema import Config
 from pipeline.errors import TrainingDiverged
-from pipeline.evaluate.extended import extend_decoder
-from pipeline.model.decoder import Decoder, load_weights
+from pipeline.model.decoder import Decoder
 from pipeline.model.loss import IGNORED
 from pipeline.parallel.reduce import world_sum
 from pipeline.parallel.ring import exchange_for
@@ -35,35 +33,6 @@ class StepResult:
     loss: float
     tokens: int
     learning_rate: float
-
-
-@dataclass(frozen=True)
-class Start:
-    """What training goes on from: weights by name, and the optimizer steps that made them.
-
-    The order of the data goes on after these steps too, so that a run that continues another of the
-    same seed, lengths and batch does not read the same text again.
-    """
-
-    weights: Mapping[str, Tensor]
-    steps: int
-
-
-def build_decoder(config: Config, start: Start | None = None) -> Decoder:
-    """A fresh decoder, whose weights depend on the seed alone, and on no other random state; or one
-    with the weights of `start`, under the configured extension.
-
-    Raises:
-        CheckpointError: the weights are of another model.
-        ConfigError: the extension does not fit.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        decoder = Decoder(config)
-    if start is not None:
-        load_weights(decoder, start.weights)
-        extend_decoder(decoder, config)
-    return decoder
 
 
 class Pretraining(L.LightningModule):

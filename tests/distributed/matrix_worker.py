@@ -13,7 +13,7 @@ from pipeline.config.schema import TrainerConfig
 from pipeline.model import loss, mlp
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from pipeline.training.strategy import deepspeed_config
 from tests.distributed.matrix_cases import case_name
 from tests.distributed.toy import SgdPretraining, ToySequences, toy_config

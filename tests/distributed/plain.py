@@ -12,8 +12,8 @@ from pipeline.data.sequences import step_indices
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
-from pipeline.training.module import build_decoder
 from pipeline.training.optimizer import learning_rate
+from pipeline.training.start import build_decoder
 from tests.distributed.matrix_cases import OTHERS
 from tests.distributed.toy import ToySequences, oracle_of
 from tests.evaluate.test_score import toy_documents

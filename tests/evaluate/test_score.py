@@ -16,7 +16,7 @@ from pipeline.evaluate.windows import Window, suffix
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.parallel.mesh import Mesh
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.toy import POSITIONS, oracle_of, scattered, toy_config
 from tests.oracles.decoder import OracleDecoder
 

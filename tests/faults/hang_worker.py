@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from pipeline.parallel.parent import die_with_parent
 from pipeline.training.fit import fit
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.toy import ToySequences, toy_config
 from tests.evaluate.test_score import toy_documents
 from tests.faults import inject

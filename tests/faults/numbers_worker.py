@@ -11,7 +11,7 @@ import torch.distributed as dist
 from pipeline.errors import TrainingDiverged
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.matrix_worker import shard_everything
 from tests.distributed.toy import ToySequences, toy_config
 from tests.faults.inject import Poisoned

@@ -23,7 +23,7 @@ from pipeline.parallel.mesh import build_mesh
 from pipeline.parallel.ring import exchange_for
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.matrix_worker import Watched, shard_everything
 from tests.distributed.toy import VOCAB, toy_config
 

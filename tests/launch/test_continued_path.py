@@ -15,7 +15,7 @@ from pipeline.data.sequences import Sequences, step_indices
 from pipeline.launch.cli import main
 from pipeline.launch.continued import read_start
 from pipeline.record.metrics import read_rows
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.launch.made_study import command, write_study
 
 pytestmark = pytest.mark.distributed

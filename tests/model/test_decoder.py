@@ -17,7 +17,7 @@ from pipeline.model.exchange import Exchange
 from pipeline.model.plan import as_tested
 from pipeline.parallel.mesh import Mesh
 from pipeline.positions import registry
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.toy import oracle_of, scattered, toy_config
 from tests.oracles.decoder import OracleDecoder
 

@@ -31,14 +31,14 @@ FAULTS = (
     ),
     Mutation(
         "training goes on without the extension",
-        "pipeline/training/module.py",
+        "pipeline/training/start.py",
         "        extend_decoder(decoder, config)",
         "        extend_decoder(decoder, Config())",
         TRAINING,
     ),
     Mutation(
         "training starts from fresh weights",
-        "pipeline/training/module.py",
+        "pipeline/training/start.py",
         "        load_weights(decoder, start.weights)",
         "        load_weights(decoder, dict(decoder.named_parameters()))",
         TRAINING,

@@ -22,7 +22,7 @@ from pipeline.parallel.mesh import Mesh, build_mesh
 from pipeline.parallel.ring import exchange_for
 from pipeline.positions import registry
 from pipeline.positions.position_ids import generator, pack_ids, unpack_ids
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.toy import LENGTH, VOCAB, ToySequences, scattered, toy_config
 from tests.evaluate.test_score import toy_evaluation
 from tests.evaluate.toy_task import ToyTask

@@ -14,7 +14,7 @@ from pipeline.config.schema import Config
 from pipeline.positions.registry import extension_settings
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import Start, build_decoder
+from pipeline.training.start import Start, build_decoder
 from pipeline.training.whole import whole_weights
 from tests.distributed.matrix_worker import shard_everything
 from tests.distributed.toy import SgdPretraining, ToySequences, scattered, toy_config

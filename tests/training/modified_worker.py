@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pipeline.config.schema import Config
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.matrix_worker import shard_everything
 from tests.distributed.toy import SgdPretraining, ToySequences, toy_config
 from tests.evaluate.test_score import toy_documents

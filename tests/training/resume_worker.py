@@ -22,7 +22,8 @@ from pipeline.data.module import TrainingSequences
 from pipeline.positions.registry import extension_settings, facts_of, names
 from pipeline.training import strategy
 from pipeline.training.fit import fit
-from pipeline.training.module import Pretraining, build_decoder
+from pipeline.training.module import Pretraining
+from pipeline.training.start import build_decoder
 from pipeline.training.whole import whole_moments
 from tests.distributed.matrix_worker import shard_everything
 from tests.distributed.toy import VOCAB, ToySequences, toy_config

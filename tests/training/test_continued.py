@@ -17,8 +17,8 @@ from pipeline.evaluate.extended import extend_decoder
 from pipeline.model.decoder import Decoder
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
-from pipeline.training.module import Start, build_decoder
 from pipeline.training.optimizer import learning_rate
+from pipeline.training.start import Start, build_decoder
 from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import BATCH, LENGTH, STEPS, ToySequences, toy_config
 from tests.oracles import positions as oracle

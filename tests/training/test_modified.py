@@ -14,8 +14,9 @@ from pipeline.data.sequences import step_indices
 from pipeline.model.decoder import Decoder, load_weights
 from pipeline.model.exchange import Exchange
 from pipeline.model.loss import IGNORED
-from pipeline.training.module import Pretraining, build_decoder
+from pipeline.training.module import Pretraining
 from pipeline.training.optimizer import learning_rate
+from pipeline.training.start import build_decoder
 from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import LENGTH, STEPS, ToySequences, oracle_of, toy_config
 from tests.evaluate.test_score import toy_documents

@@ -8,8 +8,9 @@ import torch
 
 from pipeline.errors import TrainingDiverged
 from pipeline.model.decoder import Decoder
-from pipeline.training.module import Pretraining, build_decoder
+from pipeline.training.module import Pretraining
 from pipeline.training.optimizer import build_optimizer, learning_rate
+from pipeline.training.start import build_decoder
 from pipeline.training.strategy import deepspeed_config
 from tests.distributed.toy import toy_config
 

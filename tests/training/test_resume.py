@@ -11,7 +11,7 @@ import torch
 from pipeline.data.module import MicroBatches
 from pipeline.parallel.mesh import Mesh
 from pipeline.positions.registry import names
-from pipeline.training.module import build_decoder
+from pipeline.training.start import build_decoder
 from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import LENGTH, ToySequences
 from tests.training.resume_worker import BOUNDARY, MIDDLE, STEPS, WORLDS, Case, exact_cases

@@ -18,7 +18,7 @@ from pipeline.launch.planning.zero import Zero
 from pipeline.model.accounting import cache_bytes, parameters_by_part
 from pipeline.model.decoder import Decoder
 from pipeline.model.flops import attention_flops, step_flops
-from pipeline.training.fit import device_type
+from pipeline.parallel.device import device_type
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ from pipeline.config.label import shown
 from pipeline.config.schema import Config
 from pipeline.launch.planning.figures import Asked, Planned
 from pipeline.launch.study import varied_keys
-from pipeline.training.fit import quiet_libraries
+from pipeline.training.quiet import quiet_libraries
 
 
 def plan(configs: Sequence[Config], asked: Asked) -> dict[str, Any]:
