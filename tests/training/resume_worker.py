@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from tests.training.continued_worker import SCALED_TO, start_of
 # ten sequences, four a step: epochs end inside step 2 and after steps 5 and 10
 STEPS, BOUNDARY, MIDDLE = 8, 5, 4
 EVERYWHERE = (1, MIDDLE, BOUNDARY - 1, BOUNDARY, BOUNDARY + 1, STEPS - 1)
-AT_ALL = ("cope", "fox", "fire", "learned")
-"""Encodings with parameters that are resumed after every step."""
 TIMES = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes")
 
 
@@ -101,13 +99,19 @@ def exact_cases() -> list[Case]:
         Case("mixed", "rope", (3, BOUNDARY), mixed=0.5),
     ]
     return own + [
-        Case(f"encoding-{name}", name, _steps(name), _most_parallel(name), zero_stage=1 + n % 3)
+        Case(f"encoding-{name}", name, (BOUNDARY,), _most_parallel(name), zero_stage=1 + n % 3)
         for n, name in enumerate(names())
     ]
 
 
-def _steps(name: str) -> tuple[int, ...]:
-    return tuple(range(1, STEPS)) if name in AT_ALL else (BOUNDARY,)
+def everywhere() -> list[Case]:
+    """Every encoding after every step, at another stage than `exact_cases` has it, accumulated."""
+    steps = tuple(range(1, STEPS))
+    return [
+        replace(case, steps=steps, zero_stage=1 + case.zero_stage % 3, accumulate=2)
+        for case in exact_cases()
+        if case.name.startswith("encoding-")
+    ]
 
 
 def _most_parallel(name: str) -> int:
@@ -274,6 +278,8 @@ def main() -> None:
         results["resumed"] = run(Case("", "t5", ()).config, None, read(out / "four", MIDDLE))
     elif job == "moved":
         results = moved(out)
+    elif job == "everywhere":
+        results = {c.name: exact(c, out) for c in everywhere() if wanted in c.name}
     else:
         results = {c.name: exact(c, out) for c in exact_cases() if wanted in c.name}
         if wanted in "repeated":

@@ -14,7 +14,15 @@ from pipeline.positions.registry import names
 from pipeline.training.start import build_decoder
 from tests.distributed.ranks import run_ranks
 from tests.distributed.toy import LENGTH, ToySequences
-from tests.training.resume_worker import BOUNDARY, MIDDLE, STEPS, WORLDS, Case, exact_cases
+from tests.training.resume_worker import (
+    BOUNDARY,
+    MIDDLE,
+    STEPS,
+    WORLDS,
+    Case,
+    everywhere,
+    exact_cases,
+)
 
 pytestmark = pytest.mark.distributed
 # a part of the cases by name; the mutation runner needs few, not all
@@ -62,6 +70,18 @@ def test_a_resumed_training_is_bit_for_bit_the_whole_one(
     same_as_whole(seen["plain"], seen["resumed"])
     losses = [row["loss"] for row in seen["plain"]["rows"] if row["kind"] == "train"]
     assert len(losses) == STEPS == len(set(losses))
+
+
+@pytest.mark.slow
+def test_every_encoding_resumes_after_every_step(tmp_path: Path) -> None:
+    job = ("tests.training.resume_worker", "everywhere", str(tmp_path), WANTED)
+    run_ranks(2, *job, timeout=1800.0)
+    results = torch.load(tmp_path / "everywhere.pt", weights_only=True)
+    assert results.keys() == {case.name for case in everywhere() if WANTED in case.name}
+    for seen in results.values():
+        same(seen["plain"], seen["saved"])
+        assert len(seen["resumed"]) == STEPS - 1
+        same_as_whole(seen["plain"], seen["resumed"])
 
 
 @pytest.mark.skipif(WANTED not in "repeated", reason="not wanted")
