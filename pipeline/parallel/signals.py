@@ -9,7 +9,8 @@ SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 @contextmanager
 def stops_held() -> Iterator[None]:
-    """What is started in here never hears the signals; this process hears them afterwards."""
+    """What is started in here never hears the signals; this thread hears them afterwards, and other
+    threads of this process at once."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -3,11 +3,13 @@
 ``<folder>/rows.jsonl`` is there once the evaluation is whole; until then its rows stand in
 ``rows.jsonl.partial``. The arrays of a row lie beside, in ``values/<key>-<digits>.npz``, named in
 the row under ``values``; the digits are of the file's sha256, so that a row never meets the arrays
-of another evaluation. Numbers alone are read back: no pickle.
+of another evaluation. Numbers alone are read back: no pickle. What a row holds itself has its
+digest in the row, as ``row_sha256``.
 """
 
 import hashlib
 import io
+import json
 import os
 import re
 import zipfile
@@ -50,6 +52,7 @@ class EvaluationLog:
                 self._log = self._start()
             if values:
                 row["values"] = self._store(row["key"], values)
+        row["row_sha256"] = row_sha256(row)
         self._log.write(row)
         self._rows[row["key"]] = row
 
@@ -108,11 +111,19 @@ class EvaluationLog:
             for row in read_rows(path) if path.is_file() else []:
                 if row.get("evaluation_sha256") != self.identity:
                     continue
+                if row.get("row_sha256") not in (None, row_sha256(row)):
+                    continue  # damaged: measured again
                 try:
                     found[row["key"]] = row, read_values(path, row)
                 except DataError:
                     continue  # damaged: measured again
         return found
+
+
+def row_sha256(row: Mapping[str, Any]) -> str:
+    """sha256 of all that a row holds but this digest itself, as JSON gives it back."""
+    text = json.dumps({key: row[key] for key in row if key != "row_sha256"})
+    return hashlib.sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()
 
 
 def read_values(rows: Path, row: Mapping[str, Any]) -> Values:

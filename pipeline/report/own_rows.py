@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError
+from pipeline.record.evaluation import row_sha256
 
 # what is a mean of nats, or made of one
 AT_LEAST_NOTHING = ("loss", "standard_error", "perplexity", "bits_per_byte")
@@ -14,7 +15,7 @@ AGAIN = "The folder is damaged, or rows of another run were put there. Evaluate 
 
 def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str, Any]) -> None:
     """Refuse rows of another run, rows that stand twice, losses and errors below 0 or not finite,
-    and a file that was cut.
+    rows that were changed, and a file that was cut.
 
     Args:
         rows: what the file holds; each has the fields of a row.
@@ -33,6 +34,8 @@ def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str
     }
     # one evaluation writes a file at a time, of one set of weights
     own |= {field: rows[0].get(field) for field in ("weights_sha256", "evaluation_sha256")}
+    # files that were written before rows had them hold none
+    digests = any("row_sha256" in row for row in rows)
     seen: dict[tuple[object, ...], int] = {}
     for number, row in enumerate(rows, start=1):
         for field, value in own.items():
@@ -42,6 +45,8 @@ def check_own(rows: Sequence[Mapping[str, Any]], path: Path, config: Mapping[str
                     f"{str(value)[:64]!r}. {AGAIN}"
                 )
         _check_numbers(row, f"{path}:{number}")
+        if digests and row.get("row_sha256") != row_sha256(row):
+            raise DataError(f"{path}:{number}: is not as it was written (`row_sha256`). {AGAIN}")
         place = (row["protocol"], row["length"], row.get("task"), row.get("depth"))
         if place in seen:
             raise DataError(f"{path}:{number}: measures the same as line {seen[place]}. {AGAIN}")

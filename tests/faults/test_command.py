@@ -43,7 +43,8 @@ def test_a_volume_without_room_is_refused_before_anything_is_done(
         rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
         for name, value in {**rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("pipeline.parallel.stop.StopRequest.listen", lambda self: None)
+        for name in ("listen", "end_alone"):
+            monkeypatch.setattr(f"pipeline.parallel.stop.StopRequest.{name}", lambda *_: None)
 
     def usage(place: Path) -> SimpleNamespace:
         return SimpleNamespace(free=1000 if target in (place, *place.parents) else 10**15)

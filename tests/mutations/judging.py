@@ -94,4 +94,25 @@ FAULTS = (
         "if not isinstance(value, int | float):",
         OWN_ROWS,
     ),
+    Mutation(
+        "a row that was changed is reported",
+        "pipeline/report/own_rows.py",
+        'if digests and row.get("row_sha256") != row_sha256(row):',
+        "if False:",
+        "tests/report/test_own_rows.py",
+    ),
+    Mutation(
+        "a row that was changed is gone on with",
+        "pipeline/record/evaluation.py",
+        'if row.get("row_sha256") not in (None, row_sha256(row)):',
+        "if False:",
+        "tests/record/test_evaluation.py",
+    ),
+    Mutation(
+        "the digest of a row leaves out its numbers",
+        "pipeline/record/evaluation.py",
+        'for key in row if key != "row_sha256"}',
+        'for key in row if key == "key"}',
+        "tests/record/test_evaluation.py",
+    ),
 )

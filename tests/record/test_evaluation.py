@@ -1,5 +1,6 @@
 """Rows of an evaluation that is broken off at any point, and started again."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import DataError, StorageError
-from pipeline.record.evaluation import EvaluationLog, read_values
+from pipeline.record.evaluation import EvaluationLog, read_values, row_sha256
 from pipeline.record.metrics import read_rows
 
 KEYS = ("suffix-16", "suffix-32", "sliding-16", "per-position-32")
@@ -87,6 +88,27 @@ def test_a_line_or_values_cut_short_are_measured_again(path: Path, tmp_path: Pat
         values.items()
         == {k: v for k, v in contents(tmp_path / "whole").items() if k.startswith("values")}.items()
     )
+
+
+def test_a_row_that_was_changed_is_measured_again(path: Path) -> None:
+    evaluate(path, stop=3)
+    partial = path.with_name("rows.jsonl.partial")
+    partial.write_text(partial.read_text().replace("1.0", "1.5", 1))
+    assert evaluate(path) == ["suffix-16", "per-position-32"]
+    rows = read_rows(path)
+    assert [row["loss"] for row in rows] == [1.0] * 4
+    assert [row["row_sha256"] for row in rows] == [row_sha256(row) for row in rows]
+
+
+def test_the_digest_of_a_row_is_of_all_it_holds_whatever_its_types_and_order() -> None:
+    row = {"key": "a", "loss": 0.1 + 0.2, "losses": (1.0, 2.5), "shares": {8: 1, 16: 2}}
+    kept = json.loads(json.dumps(row))
+    found = row_sha256(row)
+    assert (
+        found == row_sha256(dict(reversed(kept.items()))) == row_sha256({**kept, "row_sha256": 1})
+    )
+    for changed in ({"loss": 0.3}, {"losses": [2.5, 1.0]}, {"more": None}, {"key": 0}):
+        assert row_sha256({**kept, **changed}) != found
 
 
 def test_rows_of_another_evaluation_stay_until_the_new_ones_are_whole(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import DataError
+from pipeline.record.evaluation import row_sha256
 from pipeline.report.collect import collect
 from pipeline.report.reading import read_run
 from pipeline.report.values import read_values
@@ -101,4 +102,34 @@ def test_a_lineage_that_is_none_is_refused(tmp_path: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "lineage": 5}))
     with pytest.raises(DataError, match=r"summary.json: `lineage` = 5 must be list"):
+        read_run(run)
+
+
+def with_digests(run: Path) -> list[str]:
+    """The rows of `run`, written as an evaluation writes them."""
+    rows = [json.loads(line) for line in lines_of(run)]
+    put(run, [json.dumps({**row, "row_sha256": row_sha256(row)}) for row in rows])
+    return lines_of(run)
+
+
+@pytest.mark.parametrize("protocol", ["sliding", "non-overlapping", "per-position", "suffix"])
+def test_a_number_that_was_changed_is_refused(protocol: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path, "rope")
+    lines = with_digests(run)
+    assert len(read_run(run).rows) == len(lines)
+    at = next(n for n, line in enumerate(lines) if json.loads(line)["protocol"] == protocol)
+    row = json.loads(lines[at])
+    row |= {"losses": [9.0, *row["losses"][1:]]} if "losses" in row else {"loss": 9.0}
+    put(run, [*lines[:at], json.dumps(row), *lines[at + 1 :]])
+    with pytest.raises(DataError, match=rf"rows.jsonl:{at + 1}: is not as it was .*row_sha256"):
+        read_run(run)
+
+
+def test_a_row_without_a_digest_among_others_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "rope")
+    lines = with_digests(run)
+    row = json.loads(lines[-1])
+    del row["row_sha256"]
+    put(run, [*lines[:-1], json.dumps(row)])
+    with pytest.raises(DataError, match=f"rows.jsonl:{len(lines)}: is not as it was"):
         read_run(run)
