@@ -6,7 +6,10 @@
 # --ipc=host: the ranks exchange through shared memory, of which a container has 64 MB by default.
 # The folder mounted on runs must be writable for user 10001. Keys are handed over at run time
 # (-e WANDB_API_KEY), never built in. For Apptainer and Enroot see slurm/README.md.
-FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
+#
+# torch brings the libraries of CUDA 13. The base has none; it has a driver that is too old for them
+# refused when the container starts.
+FROM nvidia/cuda:13.0.1-base-ubuntu24.04
 
 # gcc and the headers of Python: what is compiled for the GPU at run time (flex attention) needs them.
 RUN apt-get update \

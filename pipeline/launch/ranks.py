@@ -135,6 +135,8 @@ def start_ranks(config: Config, module: str, arguments: Sequence[str]) -> None:
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
+        # the name of this machine may not resolve, as in a container or far from its network
+        local_addr="127.0.0.1",
         max_restarts=0,
         monitor_interval=0.1,
         # what `nohup` or a shell told this process to ignore stays ignored

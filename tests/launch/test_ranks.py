@@ -1,6 +1,8 @@
 """How a process learns that it is a rank, and which one."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +16,7 @@ from pipeline.launch.ranks import (
     start_ranks,
     threads_per_rank,
 )
+from tests.distributed.ranks import ROOT
 from tests.distributed.toy import toy_config
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID",
@@ -94,3 +97,24 @@ def test_the_exit_code_of_a_failed_rank_comes_back() -> None:
     with pytest.raises(FarsightError, match="exit code 2") as caught:
         start_ranks(toy_config("none"), "pipeline.launch.rank", ["train", "absent", "absent"])
     assert caught.value.exit_code == 2
+
+
+MEET = "import torch.distributed as d; d.init_process_group('gloo'); print(d.get_world_size())"
+NAMELESS = ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname nowhere && exec "$@"', "")
+
+
+@pytest.mark.distributed
+def test_ranks_meet_where_the_name_of_the_machine_does_not_resolve() -> None:
+    if subprocess.run([*NAMELESS, "true"], capture_output=True).returncode:
+        pytest.skip("this system lets no process have a host name of its own")
+    program = f"""
+from pipeline.launch.ranks import start_ranks
+from tests.distributed.toy import toy_config
+start_ranks(toy_config("none", processes=2), "timeit", ["-n1", "-r1", {MEET!r}])
+"""
+    done = subprocess.run(
+        [*NAMELESS, sys.executable, "-c", program],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n").count("2") == 2
