@@ -84,7 +84,8 @@ def test_its_configuration_and_lineage_say_where_it_is_from(study: Path) -> None
     saved = yaml.safe_load((run_of(study) / "config.yaml").read_text())
     assert (saved["train_length"], saved["encoding_length"]) == (66, 33)
     (origin,) = json.loads((run_of(study) / "summary.json").read_text())["lineage"]
-    held = load_manifest(study / "runs/path/rope-L33-s0/checkpoints/step-6")
+    before = study / "runs/path/rope-L33-s0"
+    held = load_manifest(before / "checkpoints/step-6")
     assert origin == {
         "run": "path/rope-L33-s0",
         "config_hash": held["config_hash"],
@@ -93,7 +94,9 @@ def test_its_configuration_and_lineage_say_where_it_is_from(study: Path) -> None
         "train_length": 33,
         "extension": "none",
         "weights_sha256": held["sha256"],
+        "training_sha256": json.loads((before / "summary.json").read_text())["training_sha256"],
     }
+    assert len(origin["training_sha256"]) == 1
     tokens = json.loads((run_of(study) / "summary.json").read_text())["tokens"]
     assert tokens == 4 * 8 * 66
 
