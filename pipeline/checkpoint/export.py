@@ -3,12 +3,14 @@
 A checkpoint folder `step-N` that holds weights alone: what training leaves, and tests read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from pipeline.checkpoint.folder import (
+    OPTIMIZER,
     VALIDATION_LOSS,
     WEIGHTS,
     Manifest,
@@ -20,7 +22,7 @@ from pipeline.checkpoint.folder import (
 )
 from pipeline.errors import CheckpointError
 
-__all__ = ["latest_export", "load_export", "load_manifest", "save_export"]
+__all__ = ["latest_export", "load_export", "load_manifest", "save_export", "what_is_lost"]
 
 
 def save_export(
@@ -50,14 +52,14 @@ def save_export(
 
 
 def latest_export(checkpoints: Path) -> Path:
-    """The checkpoint with the highest step.
+    """The checkpoint with the highest step, which is to be what training left.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is none, or it is one that training goes on from: its weights are not
+            those that the run ended with.
     """
-    for folder in steps_of(checkpoints):
-        return folder
-    raise CheckpointError(f"{checkpoints}: holds no checkpoint; train this run first")
+    with _advising():
+        return _latest(checkpoints)
 
 
 def load_export(folder: Path) -> tuple[dict[str, Tensor], Manifest]:
@@ -66,6 +68,38 @@ def load_export(folder: Path) -> tuple[dict[str, Tensor], Manifest]:
     Raises:
         CheckpointError: a file is missing, added, or differs from the manifest.
     """
-    manifest = verify(folder)
+    with _advising():
+        manifest = verify(folder)
     weights: dict[str, Tensor] = load_tensors(folder / WEIGHTS)
     return weights, manifest
+
+
+def what_is_lost(checkpoints: Path) -> str | None:
+    """Why the weights that training left cannot be used; None = they can. All of them are read."""
+    try:
+        verify(_latest(checkpoints))
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _latest(checkpoints: Path) -> Path:
+    for folder in steps_of(checkpoints):
+        if (folder / OPTIMIZER).exists():
+            raise CheckpointError(
+                f"{checkpoints}: holds no weights of a whole training, only checkpoints up to "
+                f"{folder.name}"
+            )
+        return folder
+    raise CheckpointError(f"{checkpoints}: holds no checkpoint")
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}. Restore it, or give the command that trains this run: it makes the weights "
+            "again from an older checkpoint, or says that none is left"
+        ) from error

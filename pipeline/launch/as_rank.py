@@ -26,6 +26,7 @@ from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.evaluation import drop, evaluate
 from pipeline.launch.rank import set_up, train
 from pipeline.launch.ranks import check_world
+from pipeline.launch.resuming import reopen_if_lost
 from pipeline.launch.retest import finished_run, prepared_text, read_test
 from pipeline.parallel.agree import told_by_first
 from pipeline.parallel.stop import StopRequest
@@ -46,8 +47,10 @@ def train_as_rank(config: Config, name: str, stop: StopRequest) -> int:
         check_tokenizer(config, data)
         folder = RunFolder.create(config, name=name)
         check_same_origin(config, folder)
-        if folder.finished:
+        if folder.finished or folder.trained.is_file():
             check_text(folder, data)
+            reopen_if_lost(folder)
+        if folder.finished:
             say(f"{folder.path} is finished; kept as it is")
         return folder.path, data.folder
 

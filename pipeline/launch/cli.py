@@ -1,10 +1,13 @@
 """The commands of `python -m pipeline`. Each returns an exit code: 0 done, else see `errors`."""
 
 import argparse
+import contextlib
+import hashlib
 import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pipeline.errors import FarsightError, Preempted, StorageError, disk_refused
 from pipeline.launch.commands import cluster, planning, showing, testing, training
@@ -74,7 +77,7 @@ def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Nam
         print(asked, file=sys.stderr)
         return asked.exit_code
     except FarsightError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say_once(error)
         return error.exit_code
     except BrokenPipeError:
         # `| head` has read enough; where it is the log that nobody reads, this raises again
@@ -91,6 +94,22 @@ def _ended(command: Callable[[argparse.Namespace], int], arguments: argparse.Nam
     except KeyboardInterrupt:
         print("stopped by you", file=sys.stderr)
         return 130
+
+
+def _say_once(error: FarsightError) -> None:
+    """Say what is wrong, unless it is word for word what the first rank of this job that failed
+    has said. What they have in common is the file that a batch script reads; without, each says it.
+    """
+    words = f"error: {error}"
+    digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+    own = f"{os.environ.get('RANK') or os.environ.get('SLURM_PROCID')}:{digest}"
+    marker.leave(error.exit_code, own)
+    first = own
+    if marker.wanted():
+        with contextlib.suppress(OSError):
+            first = Path(os.environ[marker.MARKER]).read_text().partition(" ")[2].strip()
+    if first == own or not first.endswith(digest):
+        print(words, file=sys.stderr, flush=True)
 
 
 def _flushed(code: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pipeline.checkpoint.export import what_is_lost
 from pipeline.checkpoint.folder import Manifest, steps_of
 from pipeline.checkpoint.state import (
     Keeper,
@@ -90,6 +91,42 @@ def resume(
     keep, best = config.trainer.keep, config.trainer.keep_best
     keeper = Keeper(folder.checkpoints, keep, facts, newest, folder.metrics, best)
     return Resumed(state, keeper, facts["training_sha256"])
+
+
+def reopen_if_lost(folder: RunFolder) -> None:
+    """Let a trained run whose weights are missing or damaged go on from a checkpoint, if one is
+    left, as one that was broken off there. On rank 0.
+
+    Without one a finished run is left as it is, since its rows stand. Both are said to the user.
+
+    Raises:
+        CheckpointError: it is not finished, and has no weights left to test.
+        StorageError: another job writes the run, or the disk refused.
+    """
+    lost = what_is_lost(folder.checkpoints)
+    if lost is None:
+        return
+    try:
+        found = find_state(folder.checkpoints)
+    except CheckpointError:
+        found = None
+    if found is not None:
+        folder.check_checkpoint(found.folder, found.manifest["config_hash"])
+        if folder.finished:
+            folder.take()
+        folder.reopen()
+        say(f"warning: {lost}: {folder.path} is trained again from {found.folder.name} on")
+        return
+    again = f"restore the checkpoint, or delete {folder.path} and train again"
+    if not folder.finished:
+        raise CheckpointError(
+            f"{lost}; none is left to make the weights from, and they were not tested to the end: "
+            f"{again}"
+        )
+    say(
+        f"warning: {lost}; none is left to make the weights from. The rows of the run stand. To "
+        f"test or continue it, {again}"
+    )
 
 
 def training_code(config: Config) -> str:

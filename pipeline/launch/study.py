@@ -23,6 +23,7 @@ from pipeline.launch.checks import (
 )
 from pipeline.launch.continued import check_same_origin, check_tokenizer
 from pipeline.launch.ranks import check_one_node, start_ranks
+from pipeline.launch.resuming import reopen_if_lost
 from pipeline.launch.tables import report
 from pipeline.record.folder import RunFolder
 
@@ -56,8 +57,10 @@ def train_study(named: Sequence[tuple[Config, str]]) -> None:
         folders.append(folder.path)
         data = prepared[data_key(config.data)]
         check_same_origin(config, folder)
-        if folder.finished:
+        if folder.finished or folder.trained.is_file():
             check_text(folder, data)
+            reopen_if_lost(folder)
+        if folder.finished:
             say(f"run {number} of {len(runs)}: {folder.path} is finished; kept as it is")
             if folder.changed(config):
                 say(f"note: {words(folder.changed(config))}; its numbers do not depend on these")
@@ -68,7 +71,6 @@ def train_study(named: Sequence[tuple[Config, str]]) -> None:
             left = f" (about {minutes:.1f} minutes left)"
         say(f"run {number} of {len(runs)}: {describe(config)}{left}")
         if folder.trained.is_file():
-            check_text(folder, data)
             say(f"{folder.path} is trained, and goes on with its evaluation")
         other = [f"{c.key}={json.dumps(c.here)}" for c in folder.changed(config)]
         arguments = ["train", str(folder.path), str(data.folder), json.dumps(other)]

@@ -49,6 +49,13 @@ class StopRequest:
 
         threading.Thread(target=watch, name="stop before the start", daemon=True).start()
 
+    def end_alone_no_more(self) -> None:
+        """Take back `end_alone`, if that was asked for."""
+        if self._alone is not None:
+            alone, self._alone = self._alone, None
+            signal.set_wakeup_fd(-1)
+            os.close(alone)
+
     def join(self) -> None:
         """The process group stands: from here on all ranks stop together; every rank must call it.
 
@@ -57,10 +64,7 @@ class StopRequest:
         # imported late, so that a rank can listen long before this is loaded
         import torch.distributed as dist
 
-        if self._alone is not None:
-            alone, self._alone = self._alone, None
-            signal.set_wakeup_fd(-1)
-            os.close(alone)
+        self.end_alone_no_more()
         if dist.is_initialized() and dist.get_world_size() > 1:
             self._group = dist.new_group(backend="gloo")
 

@@ -21,7 +21,7 @@ from pipeline.config.label import file_name, label
 from pipeline.config.redact import public, save, saved_hash
 from pipeline.config.schema import NAMED_GROUPS, Config
 from pipeline.errors import CheckpointError, ConfigError, StorageError, free_space
-from pipeline.record import lock
+from pipeline.record import foreign, lock
 from pipeline.record.environment import environment
 
 LONGEST = 127
@@ -191,13 +191,10 @@ class RunFolder:
     def check_checkpoint(self, checkpoint: Path, trained_by: str) -> None:
         """Refuse a checkpoint of a configuration, given by its hash, that is not this run's.
 
-        Raises CheckpointError.
+        Raises CheckpointError, which names the file that is not as it was.
         """
         if trained_by != self.identity:
-            raise CheckpointError(
-                f"{checkpoint} was trained under another configuration than {self.config} says "
-                "now; restore that file"
-            )
+            raise foreign.refusal(self.config, self.identity, checkpoint, trained_by)
 
     def changed(self, config: Config) -> list[Change]:
         """The settings of ``config`` that are not those that the run began with."""
@@ -213,6 +210,17 @@ class RunFolder:
         except OSError as error:
             raise _not_writable(self.path, error) from error
         self.release()
+
+    def reopen(self) -> None:
+        """Take back that the run is finished, and trained: what it then knew of itself goes.
+
+        Raises StorageError if the disk refuses.
+        """
+        try:
+            for path in (self._marker, self.summary, self.trained):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _not_writable(self.path, error) from error
 
     def take(self) -> None:
         """Take the lock: no other job may write until ``release``.

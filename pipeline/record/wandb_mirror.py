@@ -54,6 +54,9 @@ class WandbMirror:
             return
         # If the server hangs, the client's reports about itself hold up the end of the process.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        # Its log about itself is printed where it has no place, which is below the home folder.
+        if not (os.environ.get("HOME") or os.environ.get("XDG_CACHE_HOME")):
+            os.environ.setdefault("WANDB_CACHE_DIR", str(folder / "wandb" / "cache"))
         try:
             # Imported here and not in the thread: a worker forked in mid-import would hang.
             self._wandb: Any = importlib.import_module("wandb")

@@ -8,6 +8,8 @@ import torch
 from pipeline.checkpoint.export import latest_export, load_export, save_export
 from pipeline.checkpoint.folder import write_folder
 from pipeline.errors import CheckpointError, StorageError
+from tests.checkpoint.made_states import state
+from tests.checkpoint.test_best import keeper
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(4)}
 
@@ -30,6 +32,15 @@ def test_latest_is_by_number_and_only_whole_ones_count(tmp_path: Path) -> None:
     save(tmp_path, 10)
     (tmp_path / "step-11.partial").mkdir()
     assert latest_export(tmp_path).name == "step-10"
+
+
+def test_a_checkpoint_of_training_is_no_export(tmp_path: Path) -> None:
+    """Where what the run ended with is gone, older weights must not be tested in its place."""
+    keeper(tmp_path).save(state(3, 1.0))
+    with pytest.raises(CheckpointError, match="no weights of a whole training.*up to step-3"):
+        latest_export(tmp_path / "checkpoints")
+    save(tmp_path / "checkpoints")
+    assert latest_export(tmp_path / "checkpoints").name == "step-7"
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "no manifest", "manifest is a list"])

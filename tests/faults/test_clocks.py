@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.checkpoint.export import latest_export
+from pipeline.checkpoint.export import latest_export, save_export
 from pipeline.checkpoint.state import Keeper, best_of, find_state, keep_only, stale_latest
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, read_rows
@@ -60,9 +60,11 @@ def test_steps_decide_what_is_kept_found_and_best(order: str, tmp_path: Path) ->
         again.prune()
         assert names(checkpoints) == ["latest", "step-10", "step-4"]
         assert best_of(checkpoints.glob("step-*")) == checkpoints / "step-4"
-        assert latest_export(checkpoints).name == "step-10"
+        save_export(checkpoints, state(11).weights, step=11, tokens=110, config_hash="c")
+        skew(tmp_path, order)
+        assert latest_export(checkpoints).name == "step-11"
         keep_only(latest_export(checkpoints))
-    assert names(checkpoints) == ["step-10"]
+    assert names(checkpoints) == ["step-11"]
 
 
 @pytest.fixture

@@ -46,7 +46,19 @@ def test_without_a_batch_script_its_exit_code_says_it(
 def test_what_is_refused_is_told_to_the_batch_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(marker.MARKER, str(tmp_path / "marker"))
-    assert main(["train", "nowhere.yaml"]) == 2
-    assert (tmp_path / "marker").read_text() == "2\n"
-    assert "nowhere.yaml" in capsys.readouterr().err
+    """Once, however many ranks it is refused on; a rank that fails for another reason says that."""
+    told = tmp_path / "marker"
+    monkeypatch.setenv(marker.MARKER, str(told))
+    for name, value in (("WORLD_SIZE", "3"), ("MASTER_ADDR", "n"), ("MASTER_PORT", "20000")):
+        monkeypatch.setenv(name, value)
+    said = []
+    for rank, file in enumerate(("nowhere", "nowhere", "elsewhere")):
+        monkeypatch.setenv("RANK", str(rank))
+        assert main(["plan", f"{file}.yaml"]) == 2
+        said.append(capsys.readouterr().err)
+    assert "nowhere.yaml" in said[0] and said[1] == "" and "elsewhere.yaml" in said[2]
+    assert told.read_text().startswith("2 0:")
+    # without a file in common nobody knows what the others say
+    monkeypatch.delenv(marker.MARKER)
+    assert main(["plan", "nowhere.yaml"]) == 2
+    assert capsys.readouterr().err == said[0]

@@ -144,7 +144,7 @@ def spoil_summary(folder: Path) -> None:
         ),
         (lambda x: shutil.rmtree(x / "checkpoints"), CheckpointError, "holds no checkpoint"),
         (spoil_weights, CheckpointError, "weights.pt: sha256"),
-        (spoil_config, CheckpointError, "was trained under another configuration"),
+        (spoil_config, CheckpointError, "config.yaml is not what .*: it was changed"),
         (spoil_model, CheckpointError, "`init_from` = .*mlp.* differ"),
         (spoil_summary, DataError, "summary.json: cannot be read"),
     ],

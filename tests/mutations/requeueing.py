@@ -9,6 +9,7 @@ MARKER = "tests/record/test_marker.py"
 LOCK = "tests/record/test_lock.py"
 AS_RANK = "tests/launch/test_as_rank.py"
 ENVIRONMENT = "tests/launch/test_rank_environment.py"
+STOPPABLE = "tests/launch/test_stoppable.py"
 
 FAULTS = (
     Mutation(
@@ -101,5 +102,33 @@ FAULTS = (
         "        if again or not ranks:",
         "        if not ranks:",
         PREEMPTION,
+    ),
+    Mutation(
+        "our launcher ends at a signal while its ranks run",
+        "pipeline/launch/commands/listening.py",
+        "        if signal.getsignal(signal.SIGTERM) is heard and once",
+        "        if once",
+        STOPPABLE,
+    ),
+    Mutation(
+        "our launcher does not hear a signal in foreign code",
+        "pipeline/launch/commands/listening.py",
+        "    stop.end_alone(end)\n",
+        "",
+        STOPPABLE,
+    ),
+    Mutation(
+        "every rank repeats the error of the first",
+        "pipeline/launch/cli.py",
+        "    if first == own or not first.endswith(digest):",
+        "    if True:",
+        AS_RANK,
+    ),
+    Mutation(
+        "the error of another rank is not said",
+        "pipeline/launch/cli.py",
+        "    if first == own or not first.endswith(digest):",
+        "    if first == own:",
+        AS_RANK,
     ),
 )

@@ -9,6 +9,9 @@ RESUMING = "tests/launch/test_resuming.py"
 RESUME = "tests/training/test_resume.py"
 SHA256 = "tests/record/test_training_sha256.py"
 TRAINING_CODE = "tests/report/test_training_code.py"
+EXPORT = "tests/checkpoint/test_export.py"
+FOREIGN = "tests/launch/test_foreign.py"
+LOST = "tests/launch/test_lost_weights.py"
 
 FAULTS = (
     Mutation(
@@ -178,5 +181,47 @@ FAULTS = (
         "run.path if len(codes) > 1 else None",
         "None",
         TRAINING_CODE,
+    ),
+    Mutation(
+        "older weights are tested where the last ones are gone",
+        "pipeline/checkpoint/export.py",
+        "        if (folder / OPTIMIZER).exists():",
+        "        if False:",
+        EXPORT,
+    ),
+    Mutation(
+        "a run that lost its weights counts as trained",
+        "pipeline/launch/resuming.py",
+        "        folder.reopen()\n",
+        "",
+        LOST,
+    ),
+    Mutation(
+        "a run that lost its weights goes on from those of another",
+        "pipeline/launch/resuming.py",
+        '        folder.check_checkpoint(found.folder, found.manifest["config_hash"])\n',
+        "",
+        LOST,
+    ),
+    Mutation(
+        "a run without weights is tested further",
+        "pipeline/launch/resuming.py",
+        "    if not folder.finished:\n",
+        "    if False:\n",
+        LOST,
+    ),
+    Mutation(
+        "a checkpoint copied in is laid to config.yaml",
+        "pipeline/record/foreign.py",
+        "    if own in others:",
+        "    if False:",
+        FOREIGN,
+    ),
+    Mutation(
+        "a changed config.yaml is laid to the checkpoint",
+        "pipeline/record/foreign.py",
+        "    if others.keys() == {trained_by}:",
+        "    if False:",
+        FOREIGN,
     ),
 )

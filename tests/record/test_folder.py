@@ -264,5 +264,6 @@ def test_a_run_is_the_one_it_was_though_settings_came_later(tmp_path: Path) -> N
     again = RunFolder.create(config_in(tmp_path), name="a")
     assert again.finished and again.identity == then
     made.check_checkpoint(tmp_path, then)
-    with pytest.raises(CheckpointError):
+    # the marker agrees with config.yaml
+    with pytest.raises(CheckpointError, match="finished name: it is of another run"):
         made.check_checkpoint(tmp_path, config_hash(config_in(tmp_path)))

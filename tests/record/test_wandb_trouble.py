@@ -127,3 +127,8 @@ def test_a_row_that_cannot_be_taken_is_said_once_and_the_others_arrive(
     _, said = mirror(folder, rows=rows, WANDB_API_KEY=KEY, WANDB_BASE_URL=server.url)
     assert said.count("a row was not taken") == 1
     assert len(server.only_run().rows) == POINTS
+
+
+def test_without_a_home_folder_the_client_says_nothing_of_itself(folder: Path) -> None:
+    _, said = mirror(folder, HOME="", XDG_CACHE_HOME="", WANDB_MODE="offline")
+    assert said == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError
-from pipeline.launch.commands.listening import listening
+from pipeline.launch.commands.listening import listening, stoppable
 
 
 def add(commands: Any) -> None:
@@ -42,6 +42,7 @@ def add(commands: Any) -> None:
     probe.set_defaults(command=_probe)
 
 
+@stoppable()
 def _evaluate(arguments: argparse.Namespace) -> int:
     stop = listening()
     if stop is not None:
@@ -54,6 +55,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@stoppable()
 def _grid(arguments: argparse.Namespace) -> int:
     from pipeline.launch.grid import test_grid
 
@@ -69,6 +71,7 @@ def _grid(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@stoppable()
 def _probe(arguments: argparse.Namespace) -> int:
     from pipeline.launch.probe import probe_run
 

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.config.compose import load
 from pipeline.config.redact import canonical_yaml
 from pipeline.errors import ConfigError
-from pipeline.launch.commands.listening import listening
+from pipeline.launch.commands.listening import listening, stoppable
 
 
 def add(commands: Any) -> None:
@@ -27,6 +27,7 @@ def _config(parser: argparse.ArgumentParser, command: Callable[..., int]) -> Non
     parser.set_defaults(command=command)
 
 
+@stoppable()
 def _train(arguments: argparse.Namespace) -> int:
     stop = None if arguments.dry_run else listening()
     from pipeline.launch.checks import describe, say
@@ -52,6 +53,7 @@ def _train(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@stoppable()
 def _prepare(arguments: argparse.Namespace) -> int:
     from pipeline.launch.checks import prepare_all
 
