@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.durable import write_file
-from pipeline.errors import ConfigError, FarsightError
+from pipeline.errors import ConfigError, FarsightError, StorageError
 from pipeline.record.wandb_mirror import has_key, server_address
 from pipeline.report.appendix import protocol_lines
 from pipeline.report.collect import Study, collect
@@ -50,13 +50,16 @@ def publish(folders: Sequence[Path], home: Path) -> tuple[str, str]:
             the next call replaces what they show.
 
     Raises:
-        ConfigError: wandb-workspaces or a key is missing, or the runs lie in several places.
-        DataError: the runs cannot be compared.
+        ConfigError: wandb-workspaces or a key is missing, the runs lie in several places, or
+            `dashboard.json` is damaged.
+        DataError: the runs cannot be compared, or their values are not those of their rows.
+        StorageError: the folder of the study takes no file.
         FarsightError: W&B does not answer, or refuses.
     """
     study = collect(folders)
     place, state = _place(study), home / STATE
     kept = _kept(state)
+    pairs = find_pairs(study, read_values(study))
     with _errors_said():
         wandb, workspaces, reports = _libraries()
         if not has_key(wandb):
@@ -70,12 +73,14 @@ def publish(folders: Sequence[Path], home: Path) -> tuple[str, str]:
             place = Place(wandb.Api().default_entity, place.project, place.experiment)
         workspace = build_workspace(workspaces, reports, study, place)
         workspace._internal_name, workspace._internal_id = kept.get("workspace", ("", ""))
+        report = build_report(reports, study, place, pairs)
+        report.id = kept.get("report", "")
+        # a folder that takes no file would leave what is saved next without an owner
+        _keep(state, kept)
         workspace.save()
         kept["workspace"] = (workspace._internal_name, workspace._internal_id)
         # at once: a report that fails must not make the next call save a second workspace
         _keep(state, kept)
-        report = build_report(reports, study, place)
-        report.id = kept.get("report", "")
         report.save()
         _keep(state, {**kept, "report": report.id})
         return workspace.url, report.url
@@ -97,7 +102,7 @@ def build_workspace(ws: Any, wr: Any, study: Study, place: Place) -> Any:
     )
 
 
-def build_report(wr: Any, study: Study, place: Place) -> Any:
+def build_report(wr: Any, study: Study, place: Place, pairs: Sequence[Pair]) -> Any:
     """The page to read: each section of panels with the words that go with it."""
     blocks: list[Any] = [wr.TableOfContents()]
     for name, panels in _panels(wr, study).items():
@@ -109,7 +114,6 @@ def build_report(wr: Any, study: Study, place: Place) -> Any:
                 groupby=[f"config.{POSITION}"],
             )
             blocks += [wr.H2(name), wr.PanelGrid(runsets=[runset], panels=panels)]
-    pairs = find_pairs(study, read_values(study))
     blocks += [wr.H2("Differences"), wr.MarkdownBlock(pairs_table(study, pairs))]
     lines = "\n".join(f"- {line}" for line in protocol_lines(study))
     blocks += [wr.H2("Protocol"), wr.MarkdownBlock(lines)]
@@ -246,7 +250,7 @@ def _errors_said() -> Iterator[None]:
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0][:200]
         raise FarsightError(
-            f"W&B did not take the dashboard ({type(error).__name__}: {line}). Nothing here was "
+            f"W&B did not take the dashboard ({type(error).__name__}: {line}). No run was "
             "changed: look at the address and the key, and give the same command again. If its "
             f"workspace or report was deleted there, delete {STATE} in the folder of the study "
             "first"
@@ -258,6 +262,10 @@ def _kept(state: Path) -> dict[str, Any]:
         kept = json.loads(state.read_text())
         if not isinstance(kept, dict):
             raise ValueError("it is no table")
+        workspace, report = kept.get("workspace", ["", ""]), kept.get("report", "")
+        names = [*workspace, report] if isinstance(workspace, list) else []
+        if len(names) != 3 or not all(isinstance(name, str) for name in names):
+            raise ValueError("it does not name a workspace and a report")
         return kept
     except FileNotFoundError:
         return {}
@@ -268,4 +276,10 @@ def _kept(state: Path) -> dict[str, Any]:
 
 
 def _keep(state: Path, kept: dict[str, Any]) -> None:
-    write_file(state, (json.dumps(kept, indent=1) + "\n").encode())
+    try:
+        write_file(state, (json.dumps(kept, indent=1) + "\n").encode())
+    except OSError as error:
+        raise StorageError(
+            f"{state}: cannot be written: {error.strerror}. It keeps which dashboard is that of "
+            "the study: make the folder writable, or make room, and give the same command again"
+        ) from error

@@ -1,7 +1,7 @@
-"""How much memory one rank really takes: `python -m tests.launch.plan_worker CONFIG.json`.
+"""How much memory each rank really takes: `python -m tests.launch.plan_worker CONFIG.json`.
 
 Resident memory before and, at its highest, during a whole training by `fit`, libraries, process
-group and a first small training being there already.
+group and a first small training being there already. Prints a list, one number a rank.
 """
 
 import gc
@@ -52,8 +52,10 @@ class RandomSequences:
 
 
 def config_of(wanted: dict[str, Any]) -> Config:
-    """One rank, fp32; three steps, of which the first has no moments of Adam yet."""
-    trainer = {"zero_stage": 1, "batch_sequences": 1, **wanted.get("trainer", {})}
+    """One rank, if no more are wanted, fp32; three steps, of which the first has no moments of Adam
+    yet."""
+    alone = {"processes": 1, "sequence_parallel": 1, "zero_stage": 1, "batch_sequences": 1}
+    trainer = {**alone, **wanted.get("trainer", {})}
     return Config(
         train_length=wanted["length"],
         eval_lengths=[wanted["length"]],
@@ -62,8 +64,7 @@ def config_of(wanted: dict[str, Any]) -> Config:
         data=DataConfig(vocab=wanted["vocab"]),
         optimizer=OptimizerConfig(warmup_steps=1),
         trainer=TrainerConfig(
-            max_steps=3, processes=1, sequence_parallel=1, evaluate_every=0, save_every=0,
-            accelerator="cpu", **trainer,
+            max_steps=3, evaluate_every=0, save_every=0, accelerator="cpu", **trainer,
         ),
     )  # fmt: skip
 
@@ -81,6 +82,7 @@ def growth(config: Config) -> int:
     _trim()
     _CLEAR.write_text("5")
     before = _resident("VmRSS")
+    dist.barrier()
     train(config)
     return _resident("VmHWM") - before
 
@@ -89,6 +91,9 @@ if __name__ == "__main__":
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=5))
-    print(json.dumps(growth(config_of(json.loads(Path(sys.argv[1]).read_text())))))
+    grown: list[int] = [0] * dist.get_world_size()
+    dist.all_gather_object(grown, growth(config_of(json.loads(Path(sys.argv[1]).read_text()))))
+    if dist.get_rank() == 0:
+        print(json.dumps(grown))
     # or a thread of gloo may be alive when the interpreter ends, and abort it
     dist.destroy_process_group()

@@ -138,6 +138,10 @@ def test_zero_parts_what_it_says_it_parts() -> None:
     assert one.during_reduction == 8000
     # alone, in order already, and its share
     assert Zero(1, 1000, 1, 4).during_reduction == 8000
+    # weights that are gathered, gradients in order, and on a CPU what gloo copies
+    assert three.during_reduction == 4000 + 4000 + 4000
+    assert Zero(3, 1000, 4, 4, device="cuda").during_reduction == 8000
+    assert Zero(3, 1000, 1, 4).during_reduction == 8000
     assert one.exchanged == {"gradients": 6000, "weights": 3000}
 
 
@@ -148,23 +152,54 @@ SIZES = {
 }
 
 
+# of two ranks: how they share the work, and sequences of a step
+SHARED = {
+    "sequence": {"processes": 2, "sequence_parallel": 2, "batch_sequences": 1},
+    "data": {"processes": 2, "batch_sequences": 2},
+    "data, ZeRO-2": {"processes": 2, "batch_sequences": 2, "zero_stage": 2},
+    "data, ZeRO-3": {"processes": 2, "batch_sequences": 2, "zero_stage": 3},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    ("size", "vocab", "length"),
-    [("activations", 2048, 2048), ("weights", 8192, 256), ("length", 2048, 8192)],
+    ("size", "vocab", "length", "shared"),
+    [
+        ("activations", 2048, 2048, None),
+        ("weights", 8192, 256, None),
+        ("length", 2048, 8192, None),
+        ("length", 2048, 8192, "sequence"),
+        ("weights", 8192, 256, "sequence"),
+        ("activations", 2048, 2048, "data"),
+        ("weights", 8192, 256, "data"),
+        ("weights", 8192, 256, "data, ZeRO-2"),
+        ("activations", 2048, 2048, "data, ZeRO-3"),
+        ("weights", 8192, 256, "data, ZeRO-3"),
+    ],
 )
 def test_a_rank_takes_the_memory_that_was_planned(
-    size: str, vocab: int, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: str,
+    vocab: int,
+    length: int,
+    shared: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Resident memory of a training on one rank, fp32, ZeRO-1, within 15 %."""
+    """Resident memory of a training in fp32, on one rank or on each of two, within 15 %."""
     wanted = {"model": SIZES[size], "vocab": vocab, "length": length}
+    wanted |= {"trainer": SHARED[shared]} if shared else {}
     config = config_of(wanted)
+    trainer = config.trainer
     with torch.device("meta"):
-        zero = Zero(1, parameter_counts(Decoder(config))[0], 1, 4)
-    expected = rank_memory(config, zero, Place(length, 1))["peak"]
+        parameters = parameter_counts(Decoder(config))[0]
+    zero = Zero(trainer.zero_stage, parameters, trainer.world, 4)
+    place = Place(length, 1, trainer.sequence_parallel)
+    expected = rank_memory(config, zero, place)["peak"]
     (tmp_path / "wanted.json").write_text(json.dumps(wanted))
     # as in pipeline/bench/memory.py: glibc keeps freed blocks below it
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(2**20))
-    said = run_ranks(1, "tests.launch.plan_worker", str(tmp_path / "wanted.json"))
-    assert expected == pytest.approx(json.loads(said.splitlines()[-1]), rel=0.15)
+    said = run_ranks(trainer.world, "tests.launch.plan_worker", str(tmp_path / "wanted.json"))
+    grown = json.loads(said.splitlines()[-1])
+    print(f"planned {expected / 2**20:.0f} MiB, taken {[round(n / 2**20) for n in grown]}")
+    assert grown == [pytest.approx(expected, rel=0.15)] * trainer.world

@@ -91,4 +91,18 @@ FAULTS = (
         'report.id = ""',
         DASHBOARD,
     ),
+    Mutation(
+        "a workspace is saved before the folder is known to take a note of it",
+        "pipeline/report/dashboard.py",
+        "        _keep(state, kept)\n        workspace.save()\n",
+        "        workspace.save()\n",
+        DASHBOARD,
+    ),
+    Mutation(
+        "a damaged note of a dashboard is taken",
+        "pipeline/report/dashboard.py",
+        "        if len(names) != 3 or not all(isinstance(name, str) for name in names):",
+        "        if False:",
+        DASHBOARD,
+    ),
 )

@@ -49,4 +49,11 @@ FAULTS = (
         "            together = 0",
         PLAN,
     ),
+    Mutation(
+        "what gloo copies is forgotten",
+        "pipeline/launch/planning/zero.py",
+        "copied = self._bucket(WIDE) if",
+        "copied = 0 if",
+        PLAN,
+    ),
 )

@@ -119,3 +119,35 @@ def test_runs_of_several_projects_are_refused(study: Path, server: ViewsServer) 
     write_kept(study.parent, "none", config=other)
     done = published(study, server.url)
     assert done.returncode == 2 and "of several projects" in done.stderr and not server.views
+
+
+def test_values_that_are_not_those_of_their_rows_are_refused_before_anything_is_saved(
+    study: Path, server: ViewsServer
+) -> None:
+    """Nor is the server asked: a workspace without its report would be left there."""
+    values = study / "rope-L128-s0" / "evaluation" / "values" / "suffix-64.npz"
+    values.write_bytes(values.with_name("suffix-128.npz").read_bytes())
+    done = published(study, server.url)
+    assert done.returncode == 2 and "suffix-64.npz: its mean is" in done.stderr
+    assert not server.views and not server.bodies and not (study / "dashboard.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"workspace": 3}', '{"workspace": ["a"]}', '{"report": null}']
+)
+def test_a_damaged_note_of_what_was_saved_is_named(
+    text: str, study: Path, server: ViewsServer
+) -> None:
+    (study / "dashboard.json").write_text(text)
+    done = published(study, server.url)
+    assert done.returncode == 2 and "dashboard.json: cannot be read" in done.stderr
+    assert not server.views and (study / "dashboard.json").read_text() == text
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_anything_is_saved(
+    study: Path, server: ViewsServer
+) -> None:
+    (study / "dashboard.json.partial").mkdir()
+    done = published(study, server.url)
+    assert done.returncode == 74 and "dashboard.json: cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr and not server.views

@@ -79,7 +79,9 @@ class Zero:
         """
         whole = self.parameters * WIDE
         if self.stage == 3:
-            return whole + self.parameters * self.size
+            # gloo scatters a copy of what it is handed, NCCL the same memory
+            copied = self._bucket(WIDE) if self.device == "cpu" and self.world > 1 else 0
+            return whole + self.parameters * self.size + copied
         copies = 0 if self.world == 1 else self.parameters * self._staged
         share, together = self.share * WIDE, copies + self.share * WIDE
         if self._staged != WIDE:
