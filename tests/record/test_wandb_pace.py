@@ -44,7 +44,7 @@ def test_a_training_is_at_most_a_twentieth_slower(
         f"row was sent (rounds {min(ratios):.3f} to {max(ratios):.3f}); W&B computes "
         f"{computed:.1%} of a step"
     )
-    assert step > 0.04, "steps this short are no training"
+    assert step > 0.02, "steps this short are no training"
     assert statistics.median(ratios) <= 1 + MOST
     # on cores that are all busy, ranks wait for what it computes
     assert computed <= MOST
