@@ -64,14 +64,14 @@ lint: install ## ruff, mypy, the floors of the imports; shellcheck where it is i
 	@if command -v shellcheck >/dev/null; then echo shellcheck; shellcheck -x .ci/run slurm/*.sbatch slurm/*.sh slurm/*.env; \
 	else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
+# two files of tests at a time; the slow ones measure times and share one SLURM, so one at a time
 test: lint ## lint, then every test that takes seconds
-	$(BIN)/pytest --durations=15
+	$(BIN)/pytest --durations=15 --numprocesses=2 --dist=loadfile
 
 test-slow: install ## only the tests marked slow
 	$(BIN)/pytest --durations=15 -m slow
 
-test-all: lint ## lint, then all tests
-	$(BIN)/pytest --durations=15 -m ""
+test-all: test test-slow ## lint, then all tests
 
 clean: ## remove .venv, build/ and caches; runs/ and data/prepared/ stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -18,6 +18,8 @@ RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM
 def pytest_configure() -> None:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
+    # a shell lets what it starts in the background ignore it, and with that what tests stop by it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _asked() -> dict[str, object]:
