@@ -100,7 +100,7 @@ def test_the_second_sigterm_ends_ranks_that_do_not_come_to_an_end() -> None:
 def test_a_hangup_that_is_ignored_stays_ignored(ignored: bool, ends: int) -> None:
     """As under nohup, when its user logs out."""
     tag = uuid.uuid4().hex
-    before = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh") if ignored else ()
+    before = ("env", f"--{'ignore' if ignored else 'default'}-signal=HUP")
     with launched(tag, DEAF, before) as launcher:
         time.sleep(2.0)
         launcher.send_signal(signal.SIGHUP)
