@@ -3,13 +3,11 @@
 `FARSIGHT_FAULTS=N` in the environment tries N of them, others at every commit: CI has no hour.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +38,7 @@ from tests.mutations import (
     tasking,
 )
 from tests.mutations.mutation import Mutation
+from tests.sampling import commit_here, sampled
 
 CATALOGUES = (
     sharding, measuring, attending, extending, tasking, scoring, comparing, continuing, probing,
@@ -57,11 +56,15 @@ def test_fault_is_one_line_of_the_code_as_it_is(mutation: Mutation) -> None:
     assert (ROOT / mutation.test).is_file()
 
 
+def chosen(count: int, commit: str) -> list[Mutation]:
+    return sampled(MUTATIONS, count, commit, lambda fault: fault.name)
+
+
 def test_a_sample_is_another_one_at_another_commit_and_the_whole_without_a_count() -> None:
-    one, other = (sampled(MUTATIONS, 20, commit) for commit in ("a", "b"))
+    one, other = (chosen(20, commit) for commit in ("a", "b"))
     assert len(set(one)) == len(set(other)) == 20 and set(one) != set(other)
-    assert one == sampled(MUTATIONS, 20, "a")
-    assert sampled(MUTATIONS, 0, "a") == list(MUTATIONS)
+    assert one == chosen(20, "a")
+    assert chosen(0, "a") == list(MUTATIONS)
 
 
 def test_names_differ() -> None:
@@ -113,19 +116,7 @@ class Trial:
             file.write_text(text)
 
 
-def sampled(faults: Sequence[Mutation], count: int, commit: str) -> list[Mutation]:
-    """`count` of the faults, chosen by the commit, in their order; 0 = all."""
-    by_draw = sorted(faults, key=lambda m: hashlib.sha256(f"{commit} {m.name}".encode()).digest())
-    drawn = set(by_draw[:count] if count else faults)
-    return [fault for fault in faults if fault in drawn]
-
-
-def commit_here() -> str:
-    asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-
-
-TRIED = sampled(MUTATIONS, int(os.environ.get("FARSIGHT_FAULTS", "0")), commit_here())
+TRIED = chosen(int(os.environ.get("FARSIGHT_FAULTS", "0")), commit_here())
 # without a fault a test must pass, or one that fails on every copy would pass for one that notices
 SOUND = [Trial(test, "accumulate2-bf16") for test in sorted({m.test for m in TRIED})]
 BROKEN = [Trial(m.test, m.matrix, m) for m in TRIED]

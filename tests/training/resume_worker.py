@@ -277,7 +277,7 @@ def main() -> None:
     elif job == "moved":
         results = moved(out)
     elif job == "everywhere":
-        results = {c.name: exact(c, out) for c in everywhere() if wanted in c.name}
+        results = {c.name: exact(c, out) for c in everywhere() if c.name in wanted.split()}
     else:
         results = {c.name: exact(c, out) for c in exact_cases() if wanted in c.name}
         if wanted in "repeated":
