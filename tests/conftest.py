@@ -1,6 +1,8 @@
 """One thread per test process: sizes are tiny, and threads that wait for each other are slow.
 
-And what would reach from one test into all that follow it fails the test that leaves it.
+What would reach from one test into all that follow it fails the test that leaves it.
+`FARSIGHT_SLOW=N` in the environment leaves of the files with slow tests those of tests/slurm and N
+others, other ones at every commit.
 """
 
 import os
@@ -11,6 +13,8 @@ import pytest
 import torch
 
 from pipeline.parallel.signals import SIGNALS
+from tests.distributed.ranks import ROOT
+from tests.sampling import commit_here, sampled
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID")
 
@@ -20,6 +24,19 @@ def pytest_configure() -> None:
     torch.set_num_threads(1)
     # a shell lets what it starts in the background ignore it, and with that what tests stop by it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    count = int(os.environ.get("FARSIGHT_SLOW", "0"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    files = sorted({str(item.path.relative_to(ROOT)) for item in slow})
+    others = [file for file in files if not file.startswith("tests/slurm/")]
+    drawn = sampled(others, count, commit_here(), str)
+    dropped = [item for item in slow if str(item.path.relative_to(ROOT)) in {*others} - {*drawn}]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
 
 
 def _asked() -> dict[str, object]:
