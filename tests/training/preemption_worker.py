@@ -66,7 +66,8 @@ def strike(ranks: tuple[int, ...], number: int) -> None:
 
 
 def broken_off(config: Config, keeper: Keeper, signals: int, latest: float) -> dict[str, Any]:
-    """Train to the end under `signals` signals, each up to `latest` seconds after a start."""
+    """Train to the end under `signals` signals, each up to `latest` seconds after a start; the
+    slowest of the parts that were stopped took `slowest` seconds."""
     draw, training, stops, slowest = random.Random(3), Training(config, keeper), 0, 0.0
     state = None
     while True:
@@ -82,12 +83,12 @@ def broken_off(config: Config, keeper: Keeper, signals: int, latest: float) -> d
             break
         except Preempted:
             stops += 1
+            slowest = max(slowest, time.monotonic() - began)
             found = find_state(keeper.checkpoints)
             assert found is not None
             state = load_state(found.folder, found.manifest["seal"])
             dist.barrier()
         finally:
-            slowest = max(slowest, time.monotonic() - began)
             timer.cancel()
     return {"stops": stops, "slowest": slowest, **left(training, fitted)}
 

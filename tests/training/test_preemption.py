@@ -22,7 +22,7 @@ DEAF = "import time, signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN); time
 
 def struck(out: Path, signals: int, steps: int) -> dict[str, Any]:
     worker = "tests.training.preemption_worker"
-    run_ranks(2, worker, str(out), str(signals), str(steps), timeout=60.0 + 5.0 * signals)
+    run_ranks(2, worker, str(out), str(signals), str(steps), timeout=300.0 + 5.0 * signals)
     results: dict[str, Any] = torch.load(out / "results.pt", weights_only=True)
     return results
 
