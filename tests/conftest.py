@@ -28,15 +28,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    count = int(os.environ.get("FARSIGHT_SLOW", "0"))
+    if not (count := int(os.environ.get("FARSIGHT_SLOW", "0"))):
+        return
     slow = [item for item in items if item.get_closest_marker("slow")]
     files = sorted({str(item.path.relative_to(ROOT)) for item in slow})
     others = [file for file in files if not file.startswith("tests/slurm/")]
-    drawn = sampled(others, count, commit_here(), str)
-    dropped = [item for item in slow if str(item.path.relative_to(ROOT)) in {*others} - {*drawn}]
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in dropped]
+    left_out = {*others} - {*sampled(others, count, commit_here(), str)}
+    dropped = {item for item in slow if str(item.path.relative_to(ROOT)) in left_out}
+    config.hook.pytest_deselected(items=[*dropped])
+    items[:] = [item for item in items if item not in dropped]
 
 
 def _asked() -> dict[str, object]:

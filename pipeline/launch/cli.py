@@ -1,13 +1,11 @@
 """The commands of `python -m pipeline`. Each returns an exit code: 0 done, else see `errors`."""
 
 import argparse
-import contextlib
 import hashlib
 import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pipeline.errors import FarsightError, Preempted, StorageError, disk_refused
 from pipeline.launch.commands import cluster, planning, showing, testing, training
@@ -104,10 +102,7 @@ def _say_once(error: FarsightError) -> None:
     digest = hashlib.sha256(words.encode()).hexdigest()[:12]
     own = f"{os.environ.get('RANK') or os.environ.get('SLURM_PROCID')}:{digest}"
     marker.leave(error.exit_code, own)
-    first = own
-    if marker.wanted():
-        with contextlib.suppress(OSError):
-            first = Path(os.environ[marker.MARKER]).read_text().partition(" ")[2].strip()
+    first = marker.told() or own
     if first == own or not first.endswith(digest):
         print(words, file=sys.stderr, flush=True)
 

@@ -17,6 +17,16 @@ def wanted() -> bool:
     return bool(os.environ.get(MARKER))
 
 
+def told() -> str | None:
+    """The progress that was written first; None where nobody reads it, or it cannot be read."""
+    if not wanted():
+        return None
+    try:
+        return Path(os.environ[MARKER]).read_text().partition(" ")[2].strip()
+    except OSError:
+        return None
+
+
 def leave(exit_code: int, progress: str = "") -> None:
     """Write `<exit code> <progress>`, unless a rank has said it before: the first failure is the
     cause of the others. Without a batch script nothing is written."""
