@@ -1,5 +1,7 @@
 """Rounds, ratios, matrix products and memory."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.bench import timing
-from pipeline.bench.cases import Case
 from pipeline.bench.gemm import Product, peak, rates
-from pipeline.bench.memory import measure_peak, step_peak
+from pipeline.bench.memory import measure_peak
 from pipeline.bench.options import Subject, read_options
 
 CPU = torch.device("cpu")
@@ -57,30 +58,20 @@ def test_a_product_does_the_arithmetic_it_states(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
-def test_the_peak_is_what_a_run_needs_beyond_what_stays() -> None:
-    stays: list[torch.Tensor] = []
-    grads: list[torch.Tensor] = []
-
-    def run() -> None:
-        if not stays:
-            stays.append(torch.ones(64 * MIB // 4))
-        torch.ones(96 * MIB // 4)  # gone before the next
-        grads.append(torch.ones(48 * MIB // 4))  # so large that free always gives it back
-
-    found = step_peak(Case(run, grads.clear, 0), CPU)
-    assert found is not None and 95 * MIB < found < 100 * MIB
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells")
-def test_what_the_first_run_leaves_is_freed_before_the_second() -> None:
-    grads: list[torch.Tensor] = []
-
-    def run() -> None:
-        grads.clear()
-        grads.append(torch.ones(64 * MIB // 4))  # so large that free always gives it back
-
-    found = step_peak(Case(run, grads.clear, 0), CPU)
-    assert found is not None and 63 * MIB < found < 67 * MIB
+@pytest.mark.parametrize(
+    ("stays", "gone", "left", "peak"), [(64, 96, 40, 96), (0, 0, 64, 64), (8, 16, 40, 40)]
+)
+def test_the_peak_is_what_a_run_needs_beyond_what_stays(
+    stays: int, gone: int, left: int, peak: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes in MiB, in a process of its own, as subjects are: this one gives out again what it has
+    freed, which is resident already."""
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(MIB))
+    command = [sys.executable, "-m", "tests.bench.peak_worker", *map(str, (stays, gone, left))]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(peak, abs=3)
 
 
 def _subject(length: int) -> Subject:

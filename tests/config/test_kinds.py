@@ -206,32 +206,37 @@ HOSTILE: dict[str, tuple[str | bytes, int]] = {
 def test_a_hostile_file_is_refused_at_once_with_its_line(what: str, write: Write) -> None:
     text, line = HOSTILE[what]
     path = write(text)
-    began = time.process_time()
-    with pytest.raises(ConfigError) as caught:
-        load(path, [])
-    # of the processor: the machine may be busy
-    assert time.process_time() - began < 1.0
-    assert str(caught.value).startswith(f"{path}:{line}: "), str(caught.value)[:300]
-    assert caught.value.exit_code == 2 and len(str(caught.value)) < 3000
+    error = refused_at_once(path)
+    assert str(error).startswith(f"{path}:{line}: "), str(error)[:300]
+    assert error.exit_code == 2 and len(str(error)) < 3000
+
+
+def refused_at_once(path: Path) -> ConfigError:
+    """The refusal of `path`, which takes a second of the processor at most. What else this process
+    and this machine do can only add to it, so the least of three counts."""
+    took: list[float] = []
+    for _ in range(3):
+        began = time.thread_time()
+        with pytest.raises(ConfigError) as caught:
+            load(path, [])
+        took.append(time.thread_time() - began)
+        if took[-1] < 1.0:
+            return caught.value
+    raise AssertionError(f"refused after {took} seconds")
 
 
 def test_a_file_that_is_too_large_is_not_parsed(write: Write) -> None:
     path = write("".join(f"a{i}: 1\n" for i in range(20_000)))
-    began = time.process_time()
-    with pytest.raises(ConfigError, match="is too large for a configuration"):
-        load(path, [])
-    assert time.process_time() - began < 1.0
+    assert "is too large for a configuration" in str(refused_at_once(path))
 
 
 def test_a_sweep_without_end_is_refused_before_it_is_unfolded(write: Write) -> None:
     axes = {"seed": 30, "trainer.max_steps": 30, "model.layers": 30, "data.workers": 30}
     lines = [f"  {key}: {list(range(30, 30 + count))}\n" for key, count in axes.items()]
     path = write("sweep:\n" + "".join(lines))
-    began = time.process_time()
-    with pytest.raises(ConfigError, match="the sweep has 810000 runs .30 seed x 30 trainer") as e:
-        load(path, [])
-    assert time.process_time() - began < 1.0
-    assert "at most 4096 are allowed" in str(e.value)
+    said = str(refused_at_once(path))
+    assert "the sweep has 810000 runs (30 seed x 30 trainer" in said
+    assert "at most 4096 are allowed" in said
     assert math.prod(axes.values()) == 810_000
 
 
