@@ -7,7 +7,7 @@ other targets or other training lengths are never put side by side.
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,9 +89,20 @@ class Study:
         measured = sorted({place for run in self.runs for place in run.by_length})
         return {name: [n for known, n in measured if known == name] for name, _ in measured}
 
-    def cell(self, label: str, protocol: str, length: int) -> Cell | None:
-        """What the seeds of one encoding gave; None if it was not measured."""
-        return cell_of(self.encodings[label], protocol, length)
+    def cell(self, label: str, protocol: str, length: int, seed: int | None = None) -> Cell | None:
+        """What the seeds of one encoding gave together, or one of them alone; None if it was not
+        measured."""
+        key = label, protocol, length, seed
+        if key not in self._cells:
+            runs = [run for run in self.encodings[label] if seed in (None, run.config["seed"])]
+            rows = [row for run in runs for row in run.by_length.get((protocol, length), [])]
+            self._cells[key] = _merge(rows) if rows else None
+        return self._cells[key]
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str, int, int | None], Cell | None]:
+        """What was asked for so far: tables and pictures ask for the same."""
+        return {}
 
     def control(self, label: str, length: int) -> Cell | None:
         """The window control to hold against the suffix loss at ``length``; None if not measured.
@@ -127,12 +138,6 @@ class Study:
         return int(usable_lengths(lengths, np.array([losses]), self.train_length)[0]) or None
 
 
-def cell_of(runs: Sequence[Run], protocol: str, length: int) -> Cell | None:
-    """What these runs, seeds of one encoding, gave together; None if it was not measured."""
-    rows = [row for run in runs for row in run.by_length.get((protocol, length), [])]
-    return _merge(rows) if rows else None
-
-
 def collect(folders: Sequence[Path]) -> Study:
     """Read run folders and check that they may be compared.
 
@@ -146,10 +151,10 @@ def collect(folders: Sequence[Path]) -> Study:
     runs = [read_run(Path(folder)) for folder in folders]
     extended = {run.path: read_extended(run) for run in runs}
     check_comparable([*runs, *(one for found in extended.values() for one in found)])
-    varied = _varied(runs)
+    varied = differing(runs)
     encodings: dict[str, list[Run]] = {}
-    for run in runs:
-        twins = encodings.setdefault(_label(run, runs), [])
+    for run, label in zip(runs, _labels(runs, varied), strict=True):
+        twins = encodings.setdefault(label, [])
         for twin in twins:
             if twin.config["seed"] == run.config["seed"]:
                 raise DataError(
@@ -159,6 +164,8 @@ def collect(folders: Sequence[Path]) -> Study:
         twins.append(run)
     for label, twins in encodings.items():
         check_origins(label, twins)
+    # the encoding and its own settings stand in the label
+    varied = {key: values for key, values in varied.items() if not key.startswith("position.")}
     return Study(_with_extensions(encodings, extended), varied)
 
 
@@ -209,28 +216,26 @@ def _merge(rows: Sequence[Mapping[str, Any]]) -> Cell:
     )
 
 
-def _varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """What differs besides the encoding and its own settings."""
-    found = differing(runs)
-    return {key: values for key, values in found.items() if not key.startswith("position.")}
-
-
-def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The encoding's name, with the keys that tell it from other runs of the same encoding, and
-    with what not all runs have and other than by default: ids and modifiers change an encoding. A
-    continued run has the extension that it was trained under, and where its weights are from."""
-    name = str(run.config["position"]["name"])
-    same = [other for other in runs if other.config["position"]["name"] == name]
-    flat, usual = flat_settings(run.config), flat_settings(asdict(Config()))
-    keys = dict.fromkeys(differing(same))
-    keys |= dict.fromkeys(
-        key
-        for key in differing(runs)
-        if key.startswith(CHANGING) and key in flat and flat[key] != usual.get(key)
-    )
-    told = [key for key in keys if key in flat and not key.startswith(("init_from", "extension."))]
-    extra = [*origin_words(run, same), *(f"{_last(key)} {shown(flat[key])}" for key in told)]
-    return f"{name} ({', '.join(extra)})" if extra else name
+def _labels(runs: Sequence[Run], varied: Mapping[str, Any]) -> Iterator[str]:
+    """Of each run the encoding's name, with the keys that tell it from other runs of the same
+    encoding, and with what not all runs have and other than by default: ids and modifiers change
+    an encoding. A continued run has the extension that it was trained under, and where its weights
+    are from."""
+    usual = flat_settings(asdict(Config()))
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(str(run.config["position"]["name"]), []).append(run)
+    telling = {name: differing(same) for name, same in alike.items()}
+    for run in runs:
+        name, flat = str(run.config["position"]["name"]), flat_settings(run.config)
+        changed = [key for key in varied if key in flat and flat[key] != usual.get(key)]
+        keys = dict.fromkeys([*telling[name], *(k for k in changed if k.startswith(CHANGING))])
+        told = [k for k in keys if k in flat and not k.startswith(("init_from", "extension."))]
+        extra = [
+            *origin_words(run, alike[name]),
+            *(f"{_last(key)} {shown(flat[key])}" for key in told),
+        ]
+        yield f"{name} ({', '.join(extra)})" if extra else name
 
 
 def _last(key: str) -> str:

@@ -1,6 +1,6 @@
 """The pictures of a report: loss over length, over position, and over training."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pipeline.report.collect import Cell, Study, cell_of
+from pipeline.report.collect import Cell, Study
 from pipeline.report.drawing import (
     DASHED,
     INK,
@@ -122,7 +122,7 @@ def training_figure(study: Study) -> Picture:
 
 def _close_up(study: Study) -> tuple[float, float] | None:
     """Lowest and highest loss of a panel for the encodings near the best; None if all are."""
-    known = [_known(study, runs, "suffix") for runs in study.encodings.values()]
+    known = [_known(study, label, "suffix") for label in study.encodings]
     points = [(x, y) for xs, ys, _ in known for x, y in zip(xs, ys, strict=True)]
     losses = [loss for _, loss in points]
     settled = [loss for x, loss in points if x <= study.train_length]
@@ -139,39 +139,36 @@ def _suffix_line(figure: Picture, axes: Axes, study: Study, label: str, *, named
     """Mean and band, window control and end of one encoding, and thin lines of its seeds."""
     part, runs = whole_part(study, label), study.encodings[label]
     colour, marker = look(part.encoding)
-    x, y, half = _known(study, runs, "suffix")
+    x, y, half = _known(study, label, "suffix")
     low = [value - width for value, width in zip(y, half, strict=True)]
     high = [value + width for value, width in zip(y, half, strict=True)]
     band = axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
     line = axes.plot(x, y, color=colour, marker=marker, label=label if named else "")
-    mark([band, *line, *_control(axes, study, runs, colour, 1.2)], part)
-    figure.points += _points(axes, study, label, runs, part)
+    mark([band, *line, *_control(axes, study, label, colour, None)], part)
+    figure.points += _points(axes, study, label, part)
     if x:
         _mark_end(axes, study, label, (x[-1], y[-1]))
     for run in runs if len(runs) > 1 else ():
         of_seed = Part(part.encoding, "seed", run.config["seed"])
-        x, y, _ = _known(study, [run], "suffix")
+        x, y, _ = _known(study, label, "suffix", of_seed.seed)
         thin = axes.plot(x, y, color=colour, linewidth=THIN, marker=marker, markersize=3.5)
-        mark([*thin, *_control(axes, study, [run], colour, 0.7)], of_seed)
-        figure.points += _points(axes, study, label, [run], of_seed)
+        mark([*thin, *_control(axes, study, label, colour, of_seed.seed)], of_seed)
+        figure.points += _points(axes, study, label, of_seed)
 
 
-def _control(
-    axes: Axes, study: Study, runs: Sequence[Run], colour: str, width: float
-) -> list[Line2D]:
+def _control(axes: Axes, study: Study, label: str, colour: str, seed: int | None) -> list[Line2D]:
     """The dashed line of the window control."""
-    x, y, _ = _known(study, runs, "window control")
+    x, y, _ = _known(study, label, "window control", seed)
+    width = 1.2 if seed is None else 0.7
     if len(x) == 1:
         # Measured once: the scored targets see the same window at every longer length.
         x, y = [x[0], max(x[0], study.lengths("suffix")[-1])], y * 2
     return axes.plot(x, y, color=colour, linestyle=DASHED, linewidth=width, alpha=0.9)
 
 
-def _points(
-    axes: Axes, study: Study, label: str, runs: Sequence[Run], part: Part
-) -> Iterator[Point]:
+def _points(axes: Axes, study: Study, label: str, part: Part) -> Iterator[Point]:
     """The numbers of the suffix loss at each length."""
-    for length, cell in _cells(study, runs, "suffix"):
+    for length, cell in _cells(study, label, "suffix", part.seed):
         of = f"{label}, {counted(cell.seeds, 'seed')}"
         if part.seed is not None:
             of = f"{label}, seed {part.seed}"
@@ -196,17 +193,18 @@ def _sparse(number: int, index: int, points: int) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markevery": (start, every), "markersize": 4}
 
 
-def _cells(study: Study, runs: Sequence[Run], protocol: str) -> list[tuple[int, Cell]]:
-    """Lengths and what these runs gave together, where measured and defined."""
-    found = ((length, cell_of(runs, protocol, length)) for length in study.lengths(protocol))
+def _cells(study: Study, label: str, protocol: str, seed: int | None) -> list[tuple[int, Cell]]:
+    """Lengths and what the seeds gave together, or this one, where measured and defined."""
+    lengths = study.lengths(protocol)
+    found = ((length, study.cell(label, protocol, length, seed)) for length in lengths)
     return [(length, cell) for length, cell in found if cell and cell.loss is not None]
 
 
 def _known(
-    study: Study, runs: Sequence[Run], protocol: str
+    study: Study, label: str, protocol: str, seed: int | None = None
 ) -> tuple[list[int], list[float], list[float]]:
     """Lengths, losses and half-widths of intervals, where measured and defined."""
-    known = _cells(study, runs, protocol)
+    known = _cells(study, label, protocol, seed)
     losses = [cell.loss for _, cell in known if cell.loss is not None]
     return [n for n, _ in known], losses, [cell.spread or 0.0 for _, cell in known]
 

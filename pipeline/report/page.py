@@ -5,6 +5,7 @@ comes out of run folders is escaped.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
 
@@ -62,11 +63,14 @@ def build_report(folders: Sequence[Path], out: Path) -> Path:
     """
     study = collect(folders)
     probes = find_probes(study)
-    figures = {**draw(study), **draw_tasks(study), **draw_probes(study, probes)}
-    values = read_values(study)
+    with ThreadPoolExecutor(1) as pool:
+        # inflating what runs keep needs no interpreter, and drawing needs little else
+        reading = pool.submit(read_values, study)
+        figures = {**draw(study), **draw_tasks(study), **draw_probes(study, probes)}
+        drawn = {stem: draw_svg(figure, stem) for stem, figure in figures.items()}
+        values = reading.result()
     pairs, gains = find_pairs(study, values), find_gains(study, values)
     comparison = [differences_section(study, pairs), context_section(study, gains)]
-    drawn = {stem: draw_svg(figure, stem) for stem, figure in figures.items()}
     pictures = {stem: page_svg(figure, drawn[stem]) for stem, figure in figures.items()}
     panel = filter_panel(study, numbers_of(study, probes))
     html = render(study, pictures, panel, comparison, probes_section(study, probes, pictures))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import yaml
@@ -15,73 +14,29 @@ from pipeline.config.label import file_name, label
 from pipeline.errors import ConfigError, DataError
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import read_rows
+from pipeline.report.needed import (
+    ANCESTOR,
+    CONFIG,
+    DEFINED,
+    DEFINED_TASK,
+    ENVIRONMENT,
+    METRICS_ROW,
+    METRICS_ROW_OF_KIND,
+    PROBE_ROW,
+    PROBE_ROW_OF_KIND,
+    ROW,
+    ROW_OF_EXTENSION,
+    ROW_OF_PROTOCOL,
+    SHOWN,
+    SUMMARY,
+    Kinds,
+    later,
+    need,
+)
 from pipeline.report.own_rows import check_own
 
-Kinds = Mapping[str, tuple[type, ...]]
-
-NUMBER = (int, float)
-LOSS = (int, float, NoneType)
-# What the report takes from each file; a dot leads into a mapping.
-CONFIG: Kinds = {"position.name": (str,), "train_length": (int,), "seed": (int,)}
-SUMMARY: Kinds = {
-    "parameters": (int,), "position_parameters": (int,), "attention_path": (str,),
-    "tokens_per_second": NUMBER,
-    "peak_memory_bytes": NUMBER, "train_seconds": NUMBER, "evaluate_seconds": LOSS,
-    "final_loss": NUMBER, "corpus_sha256": (str,), "tokenizer_sha256": (str,),
-}  # fmt: skip
-ANCESTOR: Kinds = {
-    "run": (str,), "config_hash": (str,), "step": (int,), "tokens": (int,), "train_length": (int,),
-    "extension": (str,), "weights_sha256": (str,),
-}  # fmt: skip
-ENVIRONMENT: Kinds = {
-    "python": (str,), "packages": (dict,), "platform": (str,), "cpu": (str, NoneType),
-    "cores": (int, NoneType), "git": (dict, NoneType),
-}  # fmt: skip
-ROW: Kinds = {
-    "protocol": (str,), "length": (int,), "defined": (bool,), "loss": LOSS, "documents": (int,),
-    "scored_tokens": (int,), "split": (str,), "text_sha256": (str,), "seed": (int,),
-    "train_length": (int,), "tokens": (int,), "precision": (str,), "corpus_sha256": (str,),
-    "tokenizer_sha256": (str,), "code_sha256": (str,),
-}  # fmt: skip
-ROW_OF_EXTENSION: Kinds = {"extension": (str,), "extension_settings": (str,)}
-ROW_OF_PROTOCOL: Mapping[str, Kinds] = {
-    "suffix": {"suffix_tokens": (int,)},
-    "window control": {"suffix_tokens": (int,)},
-    "sliding": {"stride": (int,)},
-    "per-position": {"bin": (int,), "losses": (list,)},
-    "task": {
-        "task": (str,), "depth": LOSS, "exact_match": LOSS, "rank": LOSS, "choices": (int,),
-        "chance": NUMBER, "chance_exact_match": LOSS, "examples": (int,), "real_length": LOSS,
-        "real_depth": LOSS,
-    },
-}  # fmt: skip
-# what a row that is defined must have a number under
-DEFINED: Kinds = {"loss": NUMBER}
-DEFINED_TASK: Kinds = {
-    "exact_match": NUMBER, "rank": NUMBER, "chance_exact_match": NUMBER, "real_length": NUMBER,
-}  # fmt: skip
-SHOWN: Kinds = {"shown": (int, NoneType)}
-OF_LATER_VERSIONS: Kinds = {"lineage": (list,), "training_sha256": (list,)}
-PROBE_ROW: Kinds = {
-    "probe": (str,), "run": (str,), "seed": (int,), "length": (int,), "layer": (int,),
-    "defined": (bool,), "reason": (str, NoneType), "documents": (int,), "queries": (int,),
-    "split": (str,), "text_sha256": (str,), "precision": (str,), "code_sha256": (str,),
-    **ROW_OF_EXTENSION,
-}  # fmt: skip
-PROBE_ROW_OF_KIND: Mapping[str, Kinds] = {
-    "attention": {
-        "head": (int,), "edges": (list,), "mass": (list, NoneType), "distance": LOSS,
-        "beyond": LOSS,
-    },
-    "resolution": {"head": (int,), "resolution": LOSS},
-    "decodability": {"target": (str,), "r2": LOSS, "control_r2": LOSS},
-}  # fmt: skip
-METRICS_ROW: Kinds = {"kind": (str,)}
-METRICS_ROW_OF_KIND: Mapping[str, Kinds] = {
-    "train": {"tokens": (int,), "loss": LOSS},
-    "evaluation": {"protocol": (str,), "length": (int,), "tokens": (int,), "loss": LOSS},
-    "spike": {"step": (int,), "loss": NUMBER},
-}
+# the same as SafeLoader, and several times as fast where PyYAML has it
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -142,17 +97,17 @@ def read_run(folder: Path) -> Run:
     metrics = read_rows(folder / "metrics.jsonl")
     for number, row in enumerate(metrics, start=1):
         where = f"{folder / 'metrics.jsonl'}:{number}"
-        _need(row, METRICS_ROW, where)
-        _need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
+        need(row, METRICS_ROW, where)
+        need(row, METRICS_ROW_OF_KIND.get(row["kind"], {}), where)
     config = _mapping(folder / "config.yaml", CONFIG)
     try:
         RunFolder(folder).check_finished()
     except ConfigError as error:
         raise DataError(str(error)) from error
     summary = _mapping(folder / "summary.json", SUMMARY)
-    _need(summary, _held(summary), str(folder / "summary.json"))
+    need(summary, later(summary), str(folder / "summary.json"))
     for ancestor in summary.get("lineage", []):
-        _need(ancestor, {**ANCESTOR, **_held(ancestor)}, f"{folder / 'summary.json'}: lineage")
+        need(ancestor, {**ANCESTOR, **later(ancestor)}, f"{folder / 'summary.json'}: lineage")
     # a run may have been trained under an extension, and is then tested under it
     own = label(config.get("extension", {"name": "none"}))
     return Run(
@@ -208,8 +163,8 @@ def read_probes(run: Run) -> dict[Path, list[dict[str, Any]]]:
             raise DataError(f"{path}: no row; probe the run again, or delete the file")
         for number, row in enumerate(rows, start=1):
             where = f"{path}:{number}"
-            _need(row, PROBE_ROW, where)
-            _need(row, PROBE_ROW_OF_KIND.get(row["probe"], {}), where)
+            need(row, PROBE_ROW, where)
+            need(row, PROBE_ROW_OF_KIND.get(row["probe"], {}), where)
             _check_extension(row, path, number, own if path.parent == folder else None)
         found[path] = rows
     return found
@@ -223,10 +178,10 @@ def _evaluation_rows(
     if not any(row.get("protocol") == "suffix" for row in rows):
         raise DataError(f"{path}: no row of protocol 'suffix'")
     for number, row in enumerate(rows, start=1):
-        _need(row, ROW, f"{path}:{number}")
-        _need(row, ROW_OF_PROTOCOL.get(row["protocol"], {}), f"{path}:{number}")
+        need(row, ROW, f"{path}:{number}")
+        need(row, ROW_OF_PROTOCOL.get(row["protocol"], {}), f"{path}:{number}")
         if row["defined"]:
-            _need(row, DEFINED, f"{path}:{number}")
+            need(row, DEFINED, f"{path}:{number}")
         if row["protocol"] == "task":
             _check_task(row, f"{path}:{number}")
         _check_extension(row, path, number, own)
@@ -239,9 +194,9 @@ def _check_task(row: Mapping[str, Any], where: str) -> None:
     if not re.fullmatch(r"[a-z0-9_]+", row["task"]):
         raise DataError(f"{where}: `task` = {row['task'][:80]!r} is no name of a task")
     # rows that were written before prompts were looked at so have no `shown`
-    _need(row, SHOWN if "shown" in row else {}, where)
+    need(row, SHOWN if "shown" in row else {}, where)
     if row["defined"]:
-        _need(row, DEFINED_TASK, where)
+        need(row, DEFINED_TASK, where)
         if row["examples"] < 1 or not 0 <= row["exact_match"] <= 1:
             raise DataError(
                 f"{where}: `exact_match` = {row['exact_match']} of `examples` = {row['examples']} "
@@ -252,7 +207,7 @@ def _check_task(row: Mapping[str, Any], where: str) -> None:
 def _check_extension(row: Mapping[str, Any], path: Path, number: int, own: str | None) -> None:
     """Refuse a row of another extension among a run's own, and among those of an extension."""
     if own is None:
-        _need(row, ROW_OF_EXTENSION, f"{path}:{number}")
+        need(row, ROW_OF_EXTENSION, f"{path}:{number}")
     # rows that were written before there were extensions do not name one
     name, settings = row.get("extension", "none"), row.get("extension_settings", "")
     named = f"{name} {settings}".rstrip()
@@ -267,33 +222,10 @@ def _check_extension(row: Mapping[str, Any], path: Path, number: int, own: str |
 def _mapping(path: Path, needed: Kinds) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        found = json.loads(text) if path.suffix == ".json" else yaml.load(text, LOADER)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DataError(f"{path}: cannot be read ({error}); the run folder is damaged") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: holds {type(found).__name__} instead of keys and values")
-    _need(found, needed, str(path))
+    need(found, needed, str(path))
     return found
-
-
-def _held(found: Mapping[str, Any]) -> Kinds:
-    return {key: kind for key, kind in OF_LATER_VERSIONS.items() if key in found}
-
-
-def _need(found: Mapping[str, Any], needed: Kinds, where: str) -> None:
-    """Refuse a mapping that lacks a needed key or holds another type under it."""
-    for key, kinds in needed.items():
-        value: Any = found
-        for name in key.split("."):
-            if not isinstance(value, Mapping) or name not in value:
-                raise DataError(
-                    f"{where}: has no `{key}`; the run folder is damaged. Restore the file, or "
-                    "delete the folder and run again"
-                )
-            value = value[name]
-        if not isinstance(value, kinds):
-            allowed = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
-            raise DataError(
-                f"{where}: `{key}` = {json.dumps(value, default=str)[:80]} must be {allowed}; the "
-                "run folder is damaged. Restore the file, or delete the folder and run again"
-            )

@@ -1,7 +1,7 @@
 """The section "Runs": every run alone, a line each, for those who look at single seeds."""
 
 from pipeline.report.appendix import in_bytes
-from pipeline.report.collect import Study, cell_of
+from pipeline.report.collect import Study
 from pipeline.report.drawing import short_number
 from pipeline.report.fragments import cell, encoding, heads, length_cells, length_heads, table
 from pipeline.report.reading import Run
@@ -28,7 +28,7 @@ def runs_section(study: Study) -> str:
 
 def _row(study: Study, label: str, run: Run, lengths: list[int]) -> str:
     seed, summary = run.config["seed"], run.summary
-    found = [cell_of([run], "suffix", length) for length in lengths]
+    found = [study.cell(label, "suffix", length, seed) for length in lengths]
     cells = (
         cell(str(seed)),
         length_cells(study, label, lengths, found, "loss"),

@@ -15,7 +15,7 @@ from pipeline.evaluate import tasks
 from pipeline.evaluate.steps import Row
 from pipeline.evaluate.tasks import depth_means, task_steps
 from pipeline.model.decoder import Decoder
-from pipeline.report.reading import DEFINED_TASK, ROW, ROW_OF_EXTENSION, ROW_OF_PROTOCOL
+from pipeline.report.needed import DEFINED_TASK, ROW, ROW_OF_EXTENSION, ROW_OF_PROTOCOL
 from tests.distributed.toy import VOCAB, toy_config
 from tests.evaluate.known_models import (
     BYTES,
