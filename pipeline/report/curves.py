@@ -19,6 +19,7 @@ from pipeline.report.drawing import (
     length_axis,
     look,
     short_number,
+    veil,
 )
 from pipeline.report.fragments import counted
 from pipeline.report.picture import Part, Picture, Point, mark, whole_part
@@ -26,6 +27,7 @@ from pipeline.report.reading import Run
 from pipeline.report.table import beyond, shown
 
 THIN = 0.9
+SHORT = 20  # letters of a name that stand beside a line
 
 
 def draw(study: Study) -> dict[str, Picture]:
@@ -142,7 +144,9 @@ def _suffix_line(figure: Picture, axes: Axes, study: Study, label: str, *, named
     x, y, half = _known(study, label, "suffix")
     low = [value - width for value, width in zip(y, half, strict=True)]
     high = [value + width for value, width in zip(y, half, strict=True)]
-    band = axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+    band = axes.fill_between(
+        x, low, high, color=colour, alpha=veil(len(study.encodings)), linewidth=0
+    )
     line = axes.plot(x, y, color=colour, marker=marker, label=label if named else "")
     mark([band, *line, *_control(axes, study, label, colour, None)], part)
     figure.points += _points(axes, study, label, part)
@@ -182,7 +186,9 @@ def _mark_end(axes: Axes, study: Study, label: str, end: tuple[float, float]) ->
         before = list(study.encodings)[: list(study.encodings).index(label)]
         row = sum(beyond(study, other) is not None for other in before)
         colour, _ = look(len(before))
-        mark(ended(axes, end, f"{label}: {text}", colour, row=row), Part(len(before), "name"))
+        # a long name would push the axes together; the colour and the legend tell whose line it is
+        said = f"{label}: {text}" if len(label) <= SHORT else text
+        mark(ended(axes, end, said, colour, row=row), Part(len(before), "name"))
 
 
 def _sparse(number: int, index: int, points: int) -> dict[str, Any]:

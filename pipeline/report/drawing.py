@@ -4,7 +4,9 @@ One colour and one marker per encoding, the same in every picture, told apart wi
 Okabe and Ito's palette, without its yellow and black, which vanish on white and on dark.
 """
 
+import math
 import re
+import textwrap
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -18,6 +20,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 # Drawn in these colours, which the page then replaces by those of its text and its ground.
 INK, GROUND = "#010203", "#fefdfc"
 DASHED = (0, (4, 3))
+# Roughly: letters in an inch, the room of a piece of line in letters, inches of a line of names.
+LETTERS, SAMPLE, LINE = 12.0, 8, 0.22
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -45,6 +49,11 @@ STYLE: Any = {
 def look(number: int) -> tuple[str, str]:
     """Colour and marker of the encoding with this place in the table."""
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+
+
+def veil(encodings: int) -> float:
+    """How opaque the band of one of so many encodings is: all of them together hide no line."""
+    return min(0.16, 1.0 / encodings)
 
 
 def short_number(value: float) -> str:
@@ -87,16 +96,20 @@ def ended(
 
 
 def legend(figure: Figure) -> None:
-    """One line of names above the axes, more lines if there are many or they are long; each name
-    is marked as that of the encoding whose line it names."""
+    """Names above the axes, which keep their height: the figure grows by what is more than a line
+    of them; each name is marked as that of the encoding whose line it names."""
     pairs = [
         pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)
     ]
-    longest = max((len(name) for _, name in pairs), default=0)
-    # about as many letters, beside each name's piece of line, as the width of a figure holds
-    columns = max(1, min(len(pairs), 7, 150 // (longest + 8)))
+    # beside the piece of line before each name
+    room = int(LETTERS * figure.get_figwidth())
+    names = [textwrap.wrap(name, room - SAMPLE) for _, name in pairs]
+    longest = max((len(line) for lines in names for line in lines), default=0)
+    columns = max(1, min(len(pairs), 7, room // (longest + SAMPLE)))
+    lines = math.ceil(sum(map(len, names)) / columns)
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - 1))
     drawn = figure.legend(
-        [line for line, _ in pairs], [name for _, name in pairs],
+        [line for line, _ in pairs], ["\n".join(lines) for lines in names],
         loc="outside upper left", ncols=columns, columnspacing=1.6, handlelength=1.8,
     )  # fmt: skip
     for (line, _), sample, name in zip(pairs, drawn.legend_handles, drawn.texts, strict=True):

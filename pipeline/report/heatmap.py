@@ -1,6 +1,7 @@
 """Needle heatmaps: exact match by length and depth, one panel for each run."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from pipeline.report.drawing import INK, STYLE
+from pipeline.report.drawing import INK, LETTERS, LINE, STYLE
 from pipeline.report.picture import Part, Picture, mark
 
 # Light is 0 and dark is 1; told apart without colour vision and in grey.
 COLOURS = "GnBu"
 COLUMNS = 3
+WIDTH = 3.6  # inches of a panel
 Row = Mapping[str, Any]
 
 
@@ -36,13 +38,15 @@ def needle_figure(
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     with matplotlib.rc_context({**STYLE, "axes.grid": False, "hatch.linewidth": 0.6}):
-        size = (1 + 3.6 * columns, 0.5 + 2.7 * lines)
+        titles = [textwrap.wrap(title, int(LETTERS * WIDTH)) for title in panels]
+        taller = LINE * (max(map(len, titles)) - 1)
+        size = (1 + WIDTH * columns, 0.5 + (2.7 + taller) * lines)
         figure = Picture(figsize=size, layout="constrained")
         for number, (title, rows) in enumerate(panels.items()):
             axes = figure.add_subplot(lines, columns, number + 1)
             _panel(axes, rows, train_length)
             mark([axes], parts[title])
-            axes.set_title(title, fontsize=10.5, loc="left", pad=16)
+            axes.set_title("\n".join(titles[number]), fontsize=10.5, loc="left", pad=16)
             if number % columns == 0:
                 axes.set_ylabel("depth of the needle")
             if number + columns >= len(panels):

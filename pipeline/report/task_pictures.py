@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from pipeline.report.collect import Study
-from pipeline.report.drawing import INK, STYLE, legend, length_axis, look
+from pipeline.report.drawing import INK, STYLE, legend, length_axis, look, veil
 from pipeline.report.fragments import counted
 from pipeline.report.heatmap import Row, heatmap_stem, needle_figure
 from pipeline.report.picture import Part, Picture, Point, mark, whole_part
@@ -54,7 +54,7 @@ def _panel(figure: Picture, axes: Axes, study: Study, task: str, *, named: bool)
         measured = [(n, share(study, label, task, n)) for n in task_lengths(study, task)]
         known = [(n, found) for n, found in measured if found and not found.reason]
         part, name = whole_part(study, label), label if named else ""
-        mark(_line(axes, known, part, name), part)
+        mark(_line(axes, known, part, name, len(study.encodings)), part)
         figure.points += (_point(axes, label, n, found, part) for n, found in known)
         _seeds(figure, axes, label, known, part.encoding)
         if known and any(n > known[-1][0] and found and found.reason for n, found in measured):
@@ -69,13 +69,15 @@ def _panel(figure: Picture, axes: Axes, study: Study, task: str, *, named: bool)
     length_axis(axes, task_lengths(study, task), study.train_length, "train length")
 
 
-def _line(axes: Axes, known: Sequence[tuple[int, Share]], part: Part, name: str) -> list[Artist]:
+def _line(
+    axes: Axes, known: Sequence[tuple[int, Share]], part: Part, name: str, encodings: int
+) -> list[Artist]:
     """Mean and band of one encoding, and its seeds as points."""
     colour, marker = look(part.encoding)
     x = [n for n, _ in known]
     band = axes.fill_between(
         x, [found.low for _, found in known], [found.high for _, found in known],
-        color=colour, alpha=0.14, linewidth=0,
+        color=colour, alpha=veil(encodings), linewidth=0,
     )  # fmt: skip
     y = [found.value for _, found in known]
     line = axes.plot(x, y, color=colour, marker=marker, label=name, clip_on=False)

@@ -186,6 +186,7 @@ def test_without_a_script_everything_is_shown(browser: Browser, report: Path) ->
 EVIL = """"><script>alert(1)</script><img src=x onerror=alert(2)> style="x" $y & </style>'"""
 
 
+@pytest.mark.filterwarnings("error:constrained_layout")
 def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     runs = [
         write_tasks(write_run(tmp_path / str(n), "rope", config={"model": {EVIL: value}}), "rope")

@@ -152,6 +152,40 @@ def test_names_of_any_length_stay_within_the_picture(tmp_path: Path, settings: s
     assert (names.get_window_extent().height < 60) == (settings == "")
 
 
+@pytest.mark.parametrize("layers", [[4], [4, 5]])
+def test_where_a_line_ends_is_said_without_taking_room(tmp_path: Path, layers: list[int]) -> None:
+    runs = [write_run(tmp_path, "rope")]
+    for number in layers:
+        model = {"width": 32 * number, "layers": number, "heads": number}
+        config = {"experiment": f"layers{number}", "model": model}
+        runs.append(write_run(tmp_path, "learned", config=config))
+    figure = suffix_figure(collect(runs))
+    FigureCanvasAgg(figure).draw()
+    said = [text.get_text() for text in figure.axes[0].texts if "not defined" in text.get_text()]
+    # the legend has longer names
+    named = "learned: " if len(layers) == 1 else ""
+    assert said == [f"{named}not defined beyond 128"] * len(layers)
+    assert figure.axes[0].bbox.width > 0.4 * figure.bbox.width
+
+
+def test_many_names_leave_the_axes_their_height(tmp_path: Path) -> None:
+    """And of a name that is wider than the picture all letters stand in it."""
+    heights = []
+    for count, settings in ((1, ""), (30, "form=code scale=4 " * 12)):
+        run = write_run(tmp_path / str(count), "rope")
+        for number in range(count):
+            write_extended(run, f"yarn{number}", settings.strip())
+        figure = suffix_figure(collect([run]))
+        FigureCanvasAgg(figure).draw()
+        (names,) = figure.legends
+        heights.append(figure.axes[0].bbox.height)
+        assert names.get_window_extent().y0 >= figure.axes[0].bbox.y1
+        assert names.get_window_extent().x1 <= figure.bbox.x1
+        said = names.texts[count].get_text().replace("\n", " ")
+        assert said == f"rope + {f'yarn{count - 1} {settings}'.strip()}"
+    assert heights[1] >= 0.95 * heights[0]
+
+
 def test_every_seed_is_a_line_of_one_colour_and_named_once(tmp_path: Path) -> None:
     study = collect([write_run(tmp_path, "rope", seed) for seed in (0, 1, 2)])
     for name in ("training", "per-position"):
