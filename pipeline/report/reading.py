@@ -35,9 +35,6 @@ from pipeline.report.needed import (
 )
 from pipeline.report.own_rows import check_own
 
-# the same as SafeLoader, and several times as fast where PyYAML has it
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 @dataclass(frozen=True)
 class Run:
@@ -222,7 +219,7 @@ def _check_extension(row: Mapping[str, Any], path: Path, number: int, own: str |
 def _mapping(path: Path, needed: Kinds) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else yaml.load(text, LOADER)
+        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DataError(f"{path}: cannot be read ({error}); the run folder is damaged") from error
     if not isinstance(found, dict):
