@@ -1,6 +1,7 @@
 """Tables and pages from run folders; imports no torch."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,48 @@ from pipeline.config.schema import Config
 from pipeline.config.strict_yaml import read
 from pipeline.errors import ConfigError, DataError
 
+# One of these beside a config.yaml tells a run folder from a folder of configurations, and from that
+# which W&B keeps inside a run folder.
+_OTHERS = {
+    "environment.json", "metrics.jsonl", "trained.json", "summary.json", "finished", "checkpoints",
+    "evaluation",
+}  # fmt: skip
+
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """The run folders among `folders` and below them, in order of path, each once.
+    """The run folders among `folders` and below them, links followed, in order of path, each once.
+
+    One that lost a file is among them: who reads it says so.
 
     Raises:
-        ConfigError: one of `folders` holds none.
+        ConfigError: one of `folders` holds none, or cannot be looked into.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
-        # W&B keeps a config.yaml of its own inside a run folder, but no environment.json beside it
-        candidates = (path.parent for path in folder.glob("**/config.yaml"))
-        runs = sorted(run for run in candidates if (run / "environment.json").is_file())
+        runs = sorted(_runs_below(folder))
         if not runs:
             raise ConfigError(f"{folder}: no run folder (one with a config.yaml) here or below")
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for place, below, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        here = Path(place)
+        real = here.resolve()
+        if real in seen:
+            # a link to a folder above it
+            below.clear()
+            continue
+        seen.add(real)
+        if "config.yaml" in files and _OTHERS & {*files, *below}:
+            yield here
+
+
+def _refuse(error: OSError) -> None:
+    raise ConfigError(f"{error.filename}: cannot be looked into: {error.strerror}") from error
 
 
 def decides_text(config: Config) -> dict[str, Any]:

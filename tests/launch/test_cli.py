@@ -246,6 +246,29 @@ def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]
     assert find_runs([here, here / "a"]) == [here / "a" / "b"]
 
 
+def test_a_run_that_lost_a_file_is_not_left_out(here: Path) -> None:
+    run = write_run(here / "runs", "rope")
+    (run / "environment.json").unlink()
+    assert find_runs([here]) == [run]
+    assert main(["report", str(here)]) == 2
+
+
+def test_links_to_runs_are_followed_and_none_counts_twice(here: Path) -> None:
+    run = write_run(here / "runs", "rope")
+    (here / "selected").mkdir()
+    (here / "selected" / "a").symlink_to(run)
+    (here / "selected" / "b").symlink_to(run)
+    (here / "selected" / "above").symlink_to(here)
+    assert find_runs([here / "selected"]) == [here / "selected" / "a"]
+    assert find_runs([here / "runs", here / "selected"]) == [run]
+
+
+def test_a_folder_of_configurations_is_no_run(here: Path) -> None:
+    (here / "config.yaml").write_text("")
+    run = write_run(here / "runs", "rope")
+    assert find_runs([here]) == [run]
+
+
 def test_evaluate_needs_a_run_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(here)]) == 2
     assert "is not a run folder" in capsys.readouterr().err
