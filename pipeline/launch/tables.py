@@ -10,8 +10,8 @@ from pipeline.config.schema import Config
 from pipeline.config.strict_yaml import read
 from pipeline.errors import ConfigError, DataError
 
-# One of these beside a config.yaml tells a run folder from a folder of configurations, and from that
-# which W&B keeps inside a run folder.
+# One of these beside a config.yaml tells a run folder from a folder of configurations, and from
+# that which W&B keeps inside a run folder.
 _OTHERS = {
     "environment.json", "metrics.jsonl", "trained.json", "summary.json", "finished", "checkpoints",
     "evaluation",
@@ -42,10 +42,11 @@ def _runs_below(folder: Path) -> Iterator[Path]:
         here = Path(place)
         real = here.resolve()
         if real in seen:
-            # a link to a folder above it
+            # by another link, or by one that leads back
             below.clear()
             continue
         seen.add(real)
+        below.sort()
         if "config.yaml" in files and _OTHERS & {*files, *below}:
             yield here
 
