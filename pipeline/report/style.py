@@ -79,7 +79,13 @@ code { font-size: .9em; overflow-wrap: anywhere; }
   h1 { font-size: 1.35rem; overflow-wrap: anywhere; }
   section { margin-top: 2rem; }
 }
+@page { size: landscape; margin: 1cm; }
 @media print {
+  .scroll, figure, pre { overflow: visible; }
+  pre { white-space: pre-wrap; }
+  th:first-child { position: static; white-space: normal; }
+  th, td { padding: .12rem .25rem; }
+  .quiet td, small { font-size: inherit; }
   #filter .choices, legend button, #tip { display: none; }
   #filter { position: static; border: 0; }
   thead th button::after { content: none; }

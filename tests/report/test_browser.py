@@ -173,6 +173,23 @@ def test_dark_narrow_and_paper(opened: Opened) -> None:
     opened.keep("narrow")
 
 
+def test_no_column_is_lost_on_paper(opened: Opened) -> None:
+    page = opened.page
+    paper = page.pdf(prefer_css_page_size=True)
+    (width, height), *_ = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", paper)
+    assert float(width) > float(height)
+    page.emulate_media(media="print")
+    # 11 inches without two centimetres
+    page.set_viewport_size({"width": 980, "height": 700})
+    lost = "all => all.filter((one) => one.scrollWidth > one.parentElement.clientWidth).length"
+    assert page.locator("table").evaluate_all(lost) == 0
+    hidden = "all => all.filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
+    assert page.locator(".scroll, figure, pre").evaluate_all(hidden) == 0
+    size = "(one) => parseFloat(getComputedStyle(one).fontSize)"
+    first = page.locator("tbody td").nth(2)
+    assert first.evaluate(size) >= page.locator(".quiet td").first.evaluate(size)
+
+
 def test_without_a_script_everything_is_shown(browser: Browser, report: Path) -> None:
     plain = Opened(browser, report, script=False)
     assert plain.visible(MEANS) == 18 and plain.visible(SEEDS) == 0
