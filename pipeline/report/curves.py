@@ -1,6 +1,6 @@
 """The pictures of a report: loss over length, over position, and over training."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,8 @@ from pipeline.report.drawing import (
     DASHED,
     INK,
     STYLE,
-    ended,
+    end_bar,
+    foot_note,
     legend,
     length_axis,
     look,
@@ -27,7 +28,7 @@ from pipeline.report.reading import Run
 from pipeline.report.table import beyond, shown
 
 THIN = 0.9
-SHORT = 20  # letters of a name that stand beside a line
+SHORT, NAMED = 24, 3  # letters of a name at the foot of the axes, and names that stand there
 
 
 def draw(study: Study) -> dict[str, Picture]:
@@ -54,8 +55,11 @@ def suffix_figure(study: Study) -> Picture:
         axes = figure.add_subplot(1, len(panels), column)
         # Room at the foot for what is said about lines that end.
         axes.margins(y=0.12)
-        for label in study.encodings:
-            _suffix_line(figure, axes, study, label, named=column == 1)
+        lines = {
+            label: _suffix_line(figure, axes, study, label, named=column == 1)
+            for label in study.encodings
+        }
+        _mark_ends(axes, study, {label: end for label, end in lines.items() if end})
         length_axis(axes, study.lengths("suffix"), study.train_length)
         axes.set_xlabel("length in tokens (log scale)")
         if column == 1:
@@ -74,6 +78,7 @@ def per_position_figure(study: Study) -> Picture:
     axes = figure.add_subplot()
     axes.margins(y=0.12)
     furthest = study.train_length
+    ends: dict[str, tuple[float, float]] = {}
     for number, (label, runs) in enumerate(study.encodings.items()):
         for index, run in enumerate(runs):
             x, y = _per_position(run)
@@ -82,7 +87,8 @@ def per_position_figure(study: Study) -> Picture:
             mark(drawn, Part(number, "run", run.config["seed"]))
             furthest = max([furthest, *map(int, x[-1:])])
             if x and index == 0:
-                _mark_end(axes, study, label, (x[-1], y[-1]))
+                ends[label] = x[-1], y[-1]
+    _mark_ends(axes, study, ends)
     ticks = [2**power for power in range(4, 31) if 2**power <= 1.5 * furthest]
     length_axis(axes, ticks, study.train_length)
     axes.set_xlabel("position (log scale)")
@@ -137,8 +143,11 @@ def _close_up(study: Study) -> tuple[float, float] | None:
     return lowest - 0.3 * spread, lowest + 1.35 * spread
 
 
-def _suffix_line(figure: Picture, axes: Axes, study: Study, label: str, *, named: bool) -> None:
-    """Mean and band, window control and end of one encoding, and thin lines of its seeds."""
+def _suffix_line(
+    figure: Picture, axes: Axes, study: Study, label: str, *, named: bool
+) -> tuple[float, float] | None:
+    """Mean, band and window control of one encoding, and thin lines of its seeds; returns where
+    the mean ends."""
     part, runs = whole_part(study, label), study.encodings[label]
     colour, marker = look(part.encoding)
     x, y, half = _known(study, label, "suffix")
@@ -150,14 +159,14 @@ def _suffix_line(figure: Picture, axes: Axes, study: Study, label: str, *, named
     line = axes.plot(x, y, color=colour, marker=marker, label=label if named else "")
     mark([band, *line, *_control(axes, study, label, colour, None)], part)
     figure.points += _points(axes, study, label, part)
-    if x:
-        _mark_end(axes, study, label, (x[-1], y[-1]))
+    end = (x[-1], y[-1]) if x else None
     for run in runs if len(runs) > 1 else ():
         of_seed = Part(part.encoding, "seed", run.config["seed"])
         x, y, _ = _known(study, label, "suffix", of_seed.seed)
         thin = axes.plot(x, y, color=colour, linewidth=THIN, marker=marker, markersize=3.5)
         mark([*thin, *_control(axes, study, label, colour, of_seed.seed)], of_seed)
         figure.points += _points(axes, study, label, of_seed)
+    return end
 
 
 def _control(axes: Axes, study: Study, label: str, colour: str, seed: int | None) -> list[Line2D]:
@@ -180,15 +189,26 @@ def _points(axes: Axes, study: Study, label: str, part: Part) -> Iterator[Point]
         yield Point(axes, length, cell.loss or 0.0, part, text + shown(cell, "perplexity"))
 
 
-def _mark_end(axes: Axes, study: Study, label: str, end: tuple[float, float]) -> None:
-    text = beyond(study, label)
-    if text is not None:
-        before = list(study.encodings)[: list(study.encodings).index(label)]
-        row = sum(beyond(study, other) is not None for other in before)
-        colour, _ = look(len(before))
-        # a long name would push the axes together; the colour and the legend tell whose line it is
-        said = f"{label}: {text}" if len(label) <= SHORT else text
-        mark(ended(axes, end, said, colour, row=row), Part(len(before), "name"))
+def _mark_ends(axes: Axes, study: Study, ends: Mapping[str, tuple[float, float]]) -> None:
+    """A bar where each line ends for a reason, and at the foot the reasons: of each encoding by
+    name, of many that have the same one once."""
+    labels, row = list(study.encodings), 0
+    reasons = {label: text for label in ends if (text := beyond(study, label)) is not None}
+    for text in dict.fromkeys(reasons.values()):
+        same = [label for label in reasons if reasons[label] == text]
+        for label in same:
+            part = Part(labels.index(label), "name")
+            colour, _ = look(part.encoding)
+            mark(end_bar(axes, ends[label], colour), part)
+            if len(same) <= NAMED:
+                # longer names would push the axes together
+                name = label if len(label) <= SHORT else f"{label[: SHORT - 1]}…"
+                note = foot_note(axes, ends[label][0], f"{name}: {text}", colour, row=row)
+                mark([note], part)
+                row += 1
+        if len(same) > NAMED:
+            foot_note(axes, ends[same[0]][0], f"{len(same)} encodings: {text}", INK, row=row)
+            row += 1
 
 
 def _sparse(number: int, index: int, points: int) -> dict[str, Any]:

@@ -9,10 +9,11 @@ import re
 import textwrap
 from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 COLOURS = ("#0b7fc2", "#d9660a", "#06a077", "#cb6fa5", "#e2a011", "#5fb3e6", "#8a8f98")
@@ -79,20 +80,21 @@ def length_axis(
     )  # fmt: skip
 
 
-def ended(
-    axes: Axes, end: tuple[float, float], text: str, colour: str, *, row: int
-) -> list[Artist]:
-    """A bar across the end of a line and, in a row at the foot, why it ends there."""
-    bar = axes.plot(
+def end_bar(axes: Axes, end: tuple[float, float], colour: str) -> list[Line2D]:
+    """A bar across the end of a line."""
+    return axes.plot(
         *([value] for value in end), marker="|", markersize=20, markeredgewidth=2.6, color=colour,
         linestyle="none", zorder=5,
     )  # fmt: skip
-    said = axes.annotate(
-        text, (end[0], 0.025 + 0.06 * row), xycoords=("data", "axes fraction"), xytext=(7, 0),
+
+
+def foot_note(axes: Axes, x: float, text: str, colour: str, *, row: int) -> Annotation:
+    """Words at the foot of the axes, right of ``x``; rows of them stand above each other."""
+    return axes.annotate(
+        text, (x, 0.025 + 0.06 * row), xycoords=("data", "axes fraction"), xytext=(7, 0),
         textcoords="offset points", color=colour, fontsize=9.5, zorder=6,
         path_effects=[withStroke(linewidth=3.5, foreground=GROUND)],
     )  # fmt: skip
-    return [*bar, said]
 
 
 def legend(figure: Figure) -> None:

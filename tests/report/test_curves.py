@@ -152,19 +152,28 @@ def test_names_of_any_length_stay_within_the_picture(tmp_path: Path, settings: s
     assert (names.get_window_extent().height < 60) == (settings == "")
 
 
-@pytest.mark.parametrize("layers", [[4], [4, 5]])
-def test_where_a_line_ends_is_said_without_taking_room(tmp_path: Path, layers: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("layers", "notes"),
+    [
+        ([4], ["learned: not defined beyond 128"]),
+        ([4, 5], [f"learned (layers {n}, widt…: not defined beyond 128" for n in (4, 5)]),
+        ([4, 5, 6, 7], ["4 encodings: not defined beyond 128"]),
+    ],
+)
+def test_where_lines_end_is_said_without_taking_room(
+    tmp_path: Path, layers: list[int], notes: list[str]
+) -> None:
     runs = [write_run(tmp_path, "rope")]
     for number in layers:
-        model = {"width": 32 * number, "layers": number, "heads": number}
+        model = {"heads": 4, "layers": number, "width": 32 * number}
         config = {"experiment": f"layers{number}", "model": model}
         runs.append(write_run(tmp_path, "learned", config=config))
     figure = suffix_figure(collect(runs))
     FigureCanvasAgg(figure).draw()
-    said = [text.get_text() for text in figure.axes[0].texts if "not defined" in text.get_text()]
-    # the legend has longer names
-    named = "learned: " if len(layers) == 1 else ""
-    assert said == [f"{named}not defined beyond 128"] * len(layers)
+    for axes in figure.axes:
+        assert [x.get_text() for x in axes.texts if "not defined" in x.get_text()] == notes
+        bars = [line for line in axes.lines if line.get_marker() == "|"]
+        assert len(bars) == len(layers)
     assert figure.axes[0].bbox.width > 0.4 * figure.bbox.width
 
 
