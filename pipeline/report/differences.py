@@ -68,9 +68,11 @@ def _what_follows(pairs: Sequence[Pair]) -> list[str]:
     compared = [pair.seeds for pair in pairs if pair.seeds > 0]
     fewest = min(compared, default=0)
     if fewest == 1:
+        whose = "" if max(compared) == 1 else " in common"
         lines.append(
-            "One seed: no p. A difference is one between two trained models; whether another seed "
-            "would turn it round is not known, however narrow the interval over documents."
+            f"One seed{whose}: no p. A difference is one between two trained models; whether "
+            "another seed would turn it round is not known, however narrow the interval over "
+            "documents."
         )
     elif 1 < fewest < 5:
         lines.append(

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from html import escape
 
-from pipeline.config.label import shown as shown_setting
 from pipeline.report.collect import Cell, Study
 from pipeline.report.drawing import COLOURS, short_number
 from pipeline.report.reading import Run
-from pipeline.report.table import beyond, shown
+from pipeline.report.table import beyond, setting, shown
 
 # What stands in the place of means while seeds are chosen.
 NO_MEANS = (
@@ -124,7 +123,7 @@ def counted(number: int, noun: str) -> str:
 
 def listed(values: Sequence[object]) -> str:
     """Values with commas between them."""
-    return ", ".join(value if isinstance(value, str) else shown_setting(value) for value in values)
+    return ", ".join(map(setting, values))
 
 
 def items(lines: Sequence[str]) -> str:

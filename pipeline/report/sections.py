@@ -15,7 +15,7 @@ from pipeline.report.fragments import (
     table,
     tokens_of,
 )
-from pipeline.report.table import LINES, main_cell, notes
+from pipeline.report.table import LINES, main_cell, notes, varied_lines
 from pipeline.report.task_shares import at_chance
 
 # Below this many training tokens per parameter a model is plainly undertrained.
@@ -42,8 +42,7 @@ def lead(study: Study) -> str:
         f"{spanned([tokens_of(run) for run in runs])} training tokens."
     )
     if study.varied:
-        differing = "; ".join(f"{key} {listed(values)}" for key, values in study.varied.items())
-        text += f" Besides the encoding, these settings differ between runs: {differing}."
+        text += f" {' '.join(varied_lines(study))}"
     elif len(runs) > 1:
         same = ["the position encoding"] if len(study.trained) > 1 else []
         same += ["the seed"] if len(runs) > len(study.trained) else []
@@ -102,10 +101,17 @@ def _cannot(study: Study) -> list[str]:
         row["documents"] for run in runs for row in run.rows if row["protocol"] == "suffix"
     )
     found = []
-    if fewest < 3:
+    if study.varied and len(study.trained) > 1:
         found.append(
-            f"How close encodings rank: with {counted(fewest, 'seed')} each, a difference as small "
-            "as another seed would make cannot be told from the encoding's doing."
+            "What of a difference is the encoding's doing between runs that differ in other "
+            f"settings as well: {listed(list(study.varied))}."
+        )
+    if fewest < 3:
+        even = all(len(seeds) == fewest for seeds in study.encodings.values())
+        with_these = f"{counted(fewest, 'seed')} {'each' if even else 'of some'}"
+        found.append(
+            f"How close encodings rank: with {with_these}, a difference as small as another seed "
+            "would make cannot be told from the encoding's doing."
         )
     elif fewest < 5:
         found.append(

@@ -2,8 +2,11 @@
 
 import csv
 import io
+from collections.abc import Sequence
 
+from pipeline.config.label import shown as shown_setting
 from pipeline.report.collect import Cell, Study
+from pipeline.report.comparable import flat_settings
 from pipeline.report.lineage import origin_note
 
 PROTOCOLS = ("suffix", "window control", "sliding", "non-overlapping")
@@ -37,7 +40,7 @@ def text_table(study: Study) -> str:
         for row in rows
     ]
     lines.insert(1, "-" * max(map(len, lines)))
-    return "\n".join([*lines, "", *notes(study)]) + "\n"
+    return "\n".join([*lines, "", *notes(study), *varied_lines(study)]) + "\n"
 
 
 def csv_table(study: Study) -> str:
@@ -86,7 +89,36 @@ def interval(study: Study) -> str:
         return "± 95 % interval over seeds (t)"
     if all(len(runs) == 1 for runs in study.encodings.values()):
         return "± 95 % interval over documents (t, one seed)"
-    return "± 95 % interval (t) over seeds, or over documents of one seed"
+    single = named([label for label, runs in study.encodings.items() if len(runs) == 1])
+    return f"± 95 % interval (t) over seeds; of {single}, with one seed, over documents"
+
+
+def varied_lines(study: Study) -> list[str]:
+    """A line if anything but the encoding differs between runs, with who has what."""
+    if not study.varied:
+        return []
+    said = []
+    for key in study.varied:
+        holders: dict[str, list[str]] = {}
+        for label, runs in study.trained.items():
+            for run in runs:
+                settings = flat_settings(run.config)
+                if key in settings:
+                    labels = holders.setdefault(setting(settings[key]), [])
+                    labels += [label] if label not in labels else []
+        values = (f"{value} of {named(labels)}" for value, labels in holders.items())
+        said.append(f"{key} {', '.join(values)}")
+    return [f"Besides the encoding, these settings differ between runs: {'; '.join(said)}."]
+
+
+def named(labels: Sequence[str]) -> str:
+    """These encodings, or how many they are where a line would not hold them."""
+    return ", ".join(labels) if len(labels) <= 4 else f"{len(labels)} encodings"
+
+
+def setting(value: object) -> str:
+    """The value of a setting in words of a report: text as it is."""
+    return value if isinstance(value, str) else shown_setting(value)
 
 
 def notes(study: Study) -> list[str]:

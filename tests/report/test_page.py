@@ -152,11 +152,23 @@ def test_an_extension_is_counted_as_a_test_and_repeats_no_training(tmp_path: Pat
     assert "under an extension has the parameters and the training of the encoding" in cost
 
 
+def test_what_is_said_of_seeds_is_said_of_those_that_have_so_many(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name, seed) for name in ("alibi", "t5") for seed in range(3)]
+    words = Page(build_report(runs, tmp_path / "even").read_text()).words
+    assert "seed in common" not in words and "of some" not in words
+    runs.append(write_run(tmp_path, "rope"))
+    words = Page(build_report(runs, tmp_path / "out").read_text()).words
+    assert "with 1 seed of some, a difference" in words
+    assert "One seed in common: no p." in words
+
+
 def test_whatever_else_differs_is_at_the_top(tmp_path: Path) -> None:
     model = {"width": 256, "layers": 4, "heads": 4}
     runs = [write_run(tmp_path, "rope"), write_run(tmp_path, "alibi", config={"model": model})]
     words = Page(build_report(runs, tmp_path / "out").read_text()).words
-    assert "these settings differ between runs: model.width 128, 256." in words
+    differs = "these settings differ between runs: model.width 128 of rope, 256 of alibi."
+    assert differs in words and differs in (tmp_path / "out" / "table.txt").read_text()
+    assert "between runs that differ in other settings as well: model.width." in words
     assert "Nothing but" not in words
 
 

@@ -39,7 +39,7 @@ def test_what_the_interval_is_stands_under_the_table(study: Study, tmp_path: Pat
     seeds = [write_run(tmp_path / "seeds", "rope", seed) for seed in (0, 1)]
     assert "± 95 % interval over seeds (t)." in text_table(collect(seeds))
     mixed = collect([*seeds, write_run(tmp_path / "seeds", "alibi")])
-    assert "± 95 % interval (t) over seeds, or over documents of one seed" in text_table(mixed)
+    assert "interval (t) over seeds; of alibi, with one seed, over documents" in text_table(mixed)
 
 
 def test_the_csv_has_every_cell_of_every_protocol(study: Study) -> None:
