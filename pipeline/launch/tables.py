@@ -85,6 +85,15 @@ def _saved_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def _check_place(out: Path, runs: Sequence[Path]) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file, and a report is a folder. Choose another --out")
+    place = out.resolve()
+    for run in (run.resolve() for run in runs):
+        if run == place or run in place.parents:
+            raise ConfigError(f"{out} lies in a run folder, {run}. Choose another --out")
+
+
 def report(folders: Sequence[Path], out: Path) -> None:
     """Print a table of these runs and write a page with their curves.
 
@@ -92,11 +101,13 @@ def report(folders: Sequence[Path], out: Path) -> None:
     own: `out`/1, `out`/2 and so on, each said with what sets it apart.
 
     Raises:
+        ConfigError: `out` is a file, or lies in a run folder.
         DataError: runs cannot be compared, or a run folder is damaged; after the other tables.
     """
     # imported late: it draws, and what draws takes a second to load
     from pipeline.report.page import build_report
 
+    _check_place(out, folders)
     groups: dict[str, list[Path]] = {}
     kinds: dict[str, dict[str, Any]] = {}
     for folder in folders:

@@ -151,6 +151,9 @@ def read_arrays(path: Path) -> Values:
         content = path.read_bytes()
         if named and hashlib.sha256(content).hexdigest()[:12] != named[1]:
             raise DataError(f"{path}: damaged or exchanged; evaluate the run again")
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            # numpy would take it for a pickle, and say how to load that
+            raise ValueError("it is no .npz file")
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
             values = {name: found[name] for name in found.files}
         if not all(isinstance(value, np.ndarray) for value in values.values()):

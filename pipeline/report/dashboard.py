@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError, FarsightError, StorageError
 from pipeline.record.wandb_mirror import has_key, server_address
 from pipeline.report.appendix import protocol_lines
 from pipeline.report.collect import Study, collect
+from pipeline.report.needed import PLACE, need
 from pipeline.report.pairs import Pair, find_pairs
 from pipeline.report.values import read_values
 
@@ -204,7 +205,9 @@ def _panels(wr: Any, study: Study) -> dict[str, list[Any]]:
 
 
 def _place(study: Study) -> Place:
-    """Raises ConfigError if the runs went to several places."""
+    """Raises ConfigError if the runs went to several places, DataError if one says none."""
+    for run in study.trained_runs:
+        need(run.config, PLACE, f"{run.path / 'config.yaml'}")
     found = {
         (run.config["wandb"]["entity"] or "", run.config["wandb"]["project"],
          run.config["experiment"])

@@ -13,6 +13,9 @@ NUMBER = (int, float)
 LOSS = (int, float, NoneType)
 # What the report takes from each file; a dot leads into a mapping.
 CONFIG: Kinds = {"position.name": (str,), "train_length": (int,), "seed": (int,)}
+PLACE: Kinds = {
+    "wandb.entity": (str, NoneType), "wandb.project": (str,), "experiment": (str,),
+}  # fmt: skip
 SUMMARY: Kinds = {
     "parameters": (int,), "position_parameters": (int,), "attention_path": (str,),
     "tokens_per_second": NUMBER,

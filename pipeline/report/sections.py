@@ -20,12 +20,15 @@ from pipeline.report.task_shares import at_chance
 
 # Below this many training tokens per parameter a model is plainly undertrained.
 WELL_TRAINED = 20
+LONGEST = 160  # letters of names in a title
 
 
 def title(study: Study) -> str:
     """What was compared, in one line."""
     names = list(study.encodings)
     joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(joined) > LONGEST:
+        joined = f"{len(names)} encodings"
     longest = study.lengths("suffix")[-1]
     return f"{joined}: trained at {study.train_length} tokens, tested to {longest}"
 

@@ -12,7 +12,6 @@ from pipeline.config.compose import load
 from pipeline.errors import ConfigError
 from pipeline.launch import checks
 from pipeline.launch.cli import main
-from pipeline.launch.tables import find_runs
 from pipeline.model.modifier_facts import MODIFIERS
 from pipeline.positions import registry
 from tests.distributed.ranks import ROOT
@@ -232,41 +231,6 @@ def test_a_later_run_that_cannot_start_stops_the_study_before_its_first(
     assert main(["train", DEMO]) == 2
     assert "t5-L128-s0 exists but is no run folder" in capsys.readouterr().err
     assert list((here / "runs" / "demo").iterdir()) == [unfinished]
-
-
-def test_report_needs_run_folders(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(here)]) == 2
-    assert "no run folder" in capsys.readouterr().err
-    (here / "a" / "b").mkdir(parents=True)
-    (here / "a" / "b" / "config.yaml").write_text("")
-    (here / "a" / "b" / "environment.json").write_text("{}")
-    wandb_own = here / "a" / "b" / "wandb" / "run-1" / "files"
-    wandb_own.mkdir(parents=True)
-    (wandb_own / "config.yaml").write_text("")
-    assert find_runs([here, here / "a"]) == [here / "a" / "b"]
-
-
-def test_a_run_that_lost_a_file_is_not_left_out(here: Path) -> None:
-    run = write_run(here / "runs", "rope")
-    (run / "environment.json").unlink()
-    assert find_runs([here]) == [run]
-    assert main(["report", str(here)]) == 2
-
-
-def test_links_to_runs_are_followed_and_none_counts_twice(here: Path) -> None:
-    run = write_run(here / "runs", "rope")
-    (here / "selected").mkdir()
-    (here / "selected" / "a").symlink_to(run)
-    (here / "selected" / "b").symlink_to(run)
-    (here / "selected" / "above").symlink_to(here)
-    assert find_runs([here / "selected"]) == [here / "selected" / "a"]
-    assert find_runs([here / "runs", here / "selected"]) == [run]
-
-
-def test_a_folder_of_configurations_is_no_run(here: Path) -> None:
-    (here / "config.yaml").write_text("")
-    run = write_run(here / "runs", "rope")
-    assert find_runs([here]) == [run]
 
 
 def test_evaluate_needs_a_run_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,13 @@ def test_runs_of_several_projects_are_refused(study: Path, server: ViewsServer) 
     assert done.returncode == 2 and "of several projects" in done.stderr and not server.views
 
 
+def test_a_run_that_does_not_say_where_it_went_is_named(study: Path, server: ViewsServer) -> None:
+    folder = write_kept(study.parent, "none", config={"wandb": {"project": "other"}})
+    done = published(study, server.url)
+    said = f"{folder}/config.yaml: has no `wandb.entity`"
+    assert done.returncode == 2 and said in done.stderr and not server.views
+
+
 def test_values_that_are_not_those_of_their_rows_are_refused_before_anything_is_saved(
     study: Path, server: ViewsServer
 ) -> None:

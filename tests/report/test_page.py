@@ -152,6 +152,15 @@ def test_an_extension_is_counted_as_a_test_and_repeats_no_training(tmp_path: Pat
     assert "under an extension has the parameters and the training of the encoding" in cost
 
 
+def test_a_title_of_many_names_counts_them(tmp_path: Path) -> None:
+    names = [f"encoding_with_a_name_{n}" for n in range(8)]
+    runs = [write_run(tmp_path, name) for name in names]
+    page = build_report(runs, tmp_path / "out").read_text()
+    assert "<h1>8 encodings: trained at 128 tokens" in page
+    few = build_report(runs[:2], tmp_path / "few").read_text()
+    assert f"<h1>{names[0]} and {names[1]}: trained at" in few
+
+
 def test_what_is_said_of_seeds_is_said_of_those_that_have_so_many(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, name, seed) for name in ("alibi", "t5") for seed in range(3)]
     words = Page(build_report(runs, tmp_path / "even").read_text()).words

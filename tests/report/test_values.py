@@ -129,6 +129,8 @@ def test_values_that_do_not_belong_to_their_row_are_refused(
     np.savez(run / "evaluation" / "values" / "suffix-256.npz", **change)
     with pytest.raises(DataError, match=rf"suffix-256\.npz: {words}"):
         read_values(collect([run]))
-    (run / "evaluation" / "values" / "suffix-256.npz").write_bytes(b"PK damaged")
-    with pytest.raises(DataError, match="cannot be read"):
-        read_values(collect([run]))
+    for damaged in (b"PK damaged", b"garbage", b""):
+        (run / "evaluation" / "values" / "suffix-256.npz").write_bytes(damaged)
+        with pytest.raises(DataError, match="cannot be read") as caught:
+            read_values(collect([run]))
+        assert "pickle" not in str(caught.value)

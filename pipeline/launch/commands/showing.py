@@ -13,7 +13,7 @@ def add(commands: Any) -> None:
     """Add them to the command line."""
     report = commands.add_parser("report", help="table and page with curves from run folders")
     report.add_argument("folders", type=Path, nargs="+", help="run folders, or folders of them")
-    report.add_argument("--out", type=Path, default=Path("report"), help="default: report")
+    report.add_argument("--out", type=_folder, default=Path("report"), help="default: report")
     report.set_defaults(command=_report)
     dashboard = commands.add_parser(
         "dashboard", help="a workspace and a report on Weights & Biases from a study's runs"
@@ -46,6 +46,12 @@ def _benched(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds (default: 3)")
     parser.add_argument("--out", type=Path, help="default: runs/bench/<time>")
     parser.set_defaults(command=_bench)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("names no folder; leave it out, or name one")
+    return Path(text)
 
 
 def _report(arguments: argparse.Namespace) -> int:
