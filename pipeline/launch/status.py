@@ -4,14 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.config.compose import load
-from pipeline.errors import DataError, FarsightError, StorageError
+from pipeline.errors import FarsightError, StorageError
+from pipeline.launch.reached import goes_beyond, left_by_earlier_start, progress, row_of
 from pipeline.launch.tables import find_runs
 from pipeline.record import lock
 from pipeline.record.folder import RunFolder
@@ -25,6 +25,7 @@ _FIELDS = "%i|%A|%T|%L|%r"
 WAITING, RUNNING = "PENDING", "RUNNING"
 _ACTIVE = (WAITING, RUNNING, "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD",
            "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED")  # fmt: skip
+_STARTING = "starting"
 _ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED")
 
 
@@ -49,8 +50,9 @@ class Job:
 
 
 class Standing(NamedTuple):
-    """A table, one line a run; a line for each run whose files are damaged; and of the runs that
-    are not done how many may still go on, and a line for each of the others."""
+    """A table, one line a run; a line for each run whose files are damaged, and one if the queue
+    does not answer; and of the runs that are not done how many may still go on, and a line for each
+    of the others."""
 
     table: str
     damage: list[str]
@@ -58,17 +60,23 @@ class Standing(NamedTuple):
     ended: list[str]
 
 
-def queue() -> dict[str, Job] | None:
+def _print_note(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def queue(note: Callable[[str], None] = _print_note) -> dict[str, Job] | None:
     """The user's jobs, those that ended lately included, by either of their numbers; None without
-    SLURM, or, which is said, where it does not answer."""
+    SLURM, or, which `note` is told, where it does not answer."""
     if shutil.which("squeue") is None:
         return None
     command = ["squeue", "--noheader", "--array", "--states=all", "--me", f"--format={_FIELDS}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        print(f"note: nothing is known of jobs: {''.join(said)}", file=sys.stderr, flush=True)
+        said = getattr(error, "stderr", None) or str(error)
+        # what came before a timeout is left undecoded
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        note(f"note: nothing is known of jobs: {''.join(text.strip().splitlines()[-1:])}")
         return None
     found: dict[str, Job] = {}
     for line in done.stdout.splitlines():
@@ -88,7 +96,7 @@ def submitted(folder: RunFolder) -> str | None:
     rows = read_rows(folder.submitted)
     if not rows:
         return None
-    with _row_of(folder.submitted, len(rows)):
+    with row_of(folder.submitted, len(rows)):
         return str(rows[-1]["job"])
 
 
@@ -98,7 +106,8 @@ def status(folders: Sequence[Path]) -> Standing:
     Raises:
         ConfigError: one of `folders` holds no run.
     """
-    jobs, damage, going, ended = queue(), list[str](), 0, list[str]()
+    damage, going, ended = list[str](), 0, list[str]()
+    jobs = queue(damage.append)
     lines: list[tuple[str, ...]] = [_COLUMNS]
     for path in find_runs(folders):
         folder = RunFolder(path)
@@ -145,18 +154,6 @@ def _job(folder: RunFolder, holder: dict[str, object] | None, jobs: dict[str, Jo
     return next((job for job in found if job.active), ended)
 
 
-@contextmanager
-def _row_of(path: Path, number: int) -> Iterator[None]:
-    """Within it, a row is read of which it is not known whether it is as it was written."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise DataError(
-            f"{path}:{number}: not a row that a run writes ({error!r}); restore the file, or "
-            "delete the run folder and run again"
-        ) from error
-
-
 def _name(folder: RunFolder) -> str:
     return f"{folder.path.parent.name}/{folder.path.name}"
 
@@ -168,29 +165,26 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
         FarsightError: a file of it is damaged.
     """
     folder.check_finished()
-    rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
-    step, loss, left, speed, last = "0", "-", "-", ("-",) * 3, 0
-    steps = load(folder.config, [])[0].trainer.max_steps
-    for number, row in enumerate(rows, start=1):
-        with _row_of(folder.metrics, number):
-            if row["kind"] == "train":
-                last = number
-    if last:
-        with _row_of(folder.metrics, last):
-            row = rows[last - 1]
-            step, loss, speed = str(row["step"]), f"{row['loss']:.3f}", _speed(row)
-            rest = _clock((steps - row["step"]) * row["seconds"] / row["step"])
-        left = "-" if folder.trained.is_file() else rest
     holder = _holder(folder)
+    # asked before the rows are read, so that those of before are never taken for new ones
+    earlier = holder is not None and left_by_earlier_start(folder)
+    starts = read_rows(folder.restarts) if folder.restarts.is_file() else []
+    rows = read_rows(folder.metrics) if folder.metrics.is_file() else []
+    steps = load(folder.config, [])[0].trainer.max_steps
+    reached = progress(folder, rows, steps)
     job = _job(folder, holder, jobs)
-    restarts = len(read_rows(folder.restarts)) if folder.restarts.is_file() else 0
+    trains = not earlier and goes_beyond(folder, rows, starts)
+    state = _state(folder, job, bool(holder), bool(rows), trains)
+    unseen = state == _STARTING and holder is None and not folder.trained.is_file()
+    if rows and (earlier or unseen):
+        # those of before are no progress of this start: it goes on from a checkpoint, or anew
+        reached = (f"-/{steps}", *("-",) * 5)
+    *now, left = reached
     active = job is not None and job.active
     return (
-        _state(folder, job, bool(holder), bool(rows)),
-        f"{step}/{steps}",
-        loss,
-        *speed,
-        str(restarts),
+        state,
+        *now,
+        str(len(starts) + earlier),
         left,
         job.number if job is not None else "-",
         job.left if job is not None and active else "-",
@@ -198,15 +192,8 @@ def _line(folder: RunFolder, jobs: dict[str, Job]) -> tuple[str, ...]:
     )
 
 
-def _speed(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Tokens per second, MFU and the most memory of rank 0; a row of an earlier version has one."""
-    tokens = f"{row['tokens_per_second']:,.0f}"
-    if "mfu" not in row:
-        return tokens, "-", "-"
-    return tokens, f"{row['mfu']:.0%}", f"{row['peak_memory_bytes'] / 2**20:,.0f} MiB"
-
-
-def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool) -> str:
+def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool, trains: bool) -> str:
+    """In a word; `begun` if any start has left rows, `trains` if the present one has."""
     if folder.finished:
         return "done"
     if job is not None and job.state == WAITING:
@@ -216,11 +203,11 @@ def _state(folder: RunFolder, job: Job | None, held: bool, begun: bool) -> str:
     if job is not None and job.active and not held:
         # its ranks have not come that far, or have ended
         known = job.state in (RUNNING, "CONFIGURING")
-        return "starting" if known else job.state.lower().replace("_", " ")
+        return _STARTING if known else job.state.lower().replace("_", " ")
     if held if job is None else job.active:
         if folder.trained.is_file():
             return "evaluating"
-        return "training" if begun else "starting"
+        return "training" if trains else _STARTING
     return "stopped" if begun else "not begun"
 
 
@@ -236,8 +223,3 @@ def _holder(folder: RunFolder) -> dict[str, object] | None:
         except (OSError, ValueError):
             return None
     return None
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

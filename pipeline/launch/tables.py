@@ -52,6 +52,9 @@ def _runs_below(folder: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        # runs that go on rename and delete folders, such as those of checkpoints
+        return
     raise ConfigError(f"{error.filename}: cannot be looked into: {error.strerror}") from error
 
 

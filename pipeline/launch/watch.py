@@ -18,8 +18,9 @@ def watch(folders: Sequence[Path], every: float) -> bool:
     """Show the table of `status` every `every` seconds; return when all runs are finished, or when
     of those that are not all were submitted and have no job any more.
 
-    On a terminal the table stays in its place; elsewhere each follows the one before, and none is
-    printed twice without a change. What is wrong with a run is said once.
+    On a terminal the table stays in its place, and below it what is wrong with a run or the queue;
+    elsewhere each table follows the one before, none is printed twice without a change, and what is
+    wrong is said once, on standard error.
 
     Returns:
         Whether all runs are finished; those that are not were named on standard error.
@@ -32,14 +33,17 @@ def watch(folders: Sequence[Path], every: float) -> bool:
     shown, said, quiet = "", set[str](), 0.0
     while True:
         table, damage, going, ended = status(folders)
-        for words in sorted(set(damage) - said):
-            print(words, file=sys.stderr, flush=True)
-        said.update(damage)
         if sys.stdout.isatty():
-            print(f"{_HOME_AND_CLEAR}{table}\n{time.strftime('%H:%M:%S')}", flush=True)
-        elif table != shown:
-            print(f"{table}\n", flush=True)
-        shown = table
+            # in one piece: what was printed before it, and elsewhere, the next look would wipe
+            drawn = "\n".join((table, time.strftime("%H:%M:%S"), *damage))
+            print(f"{_HOME_AND_CLEAR}{drawn}", flush=True)
+        else:
+            for words in sorted(set(damage) - said):
+                print(words, file=sys.stderr, flush=True)
+            said.update(damage)
+            if table != shown:
+                print(f"{table}\n", flush=True)
+            shown = table
         if not going and (not ended or quiet >= _SETTLING):
             print("".join(f"{words}\n" for words in ended), end="", file=sys.stderr, flush=True)
             return not ended

@@ -1,9 +1,12 @@
 """Which folders are runs, and where a report of them may go."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from pipeline.errors import ConfigError
 from pipeline.launch.cli import main
 from pipeline.launch.tables import find_runs
 from tests.report.synthetic import write_run
@@ -42,6 +45,29 @@ def test_links_to_runs_are_followed_and_none_counts_twice(here: Path) -> None:
     (here / "selected" / "above").symlink_to(here)
     assert find_runs([here / "selected"]) == [here / "selected" / "a"]
     assert find_runs([here / "runs", here / "selected"]) == [run]
+
+
+def test_folders_may_go_while_they_are_looked_through(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(here / "runs", "rope")
+    scan = os.scandir
+
+    def changed(path: str | int) -> object:
+        if isinstance(path, int):
+            # a folder that is being deleted
+            return scan(path)
+        if path.endswith("evaluation"):
+            shutil.rmtree(path)
+        if path.endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", changed)
+    assert find_runs([here]) == [run]
+    (here / "closed").mkdir()
+    with pytest.raises(ConfigError, match="closed: cannot be looked into: Permission denied"):
+        find_runs([here])
 
 
 def test_a_folder_of_configurations_is_no_run(here: Path) -> None:

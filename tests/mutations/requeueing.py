@@ -131,4 +131,11 @@ FAULTS = (
         "    if first == own:",
         AS_RANK,
     ),
+    Mutation(
+        "status takes the rows of an earlier start for those of this one",
+        "pipeline/launch/reached.py",
+        "return rows.st_mtime_ns < taken.st_mtime_ns",
+        "return False",
+        "tests/slurm/test_status.py",
+    ),
 )

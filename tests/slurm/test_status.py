@@ -37,7 +37,7 @@ def trained_to(folder: RunFolder, step: int) -> None:
 
 def table(runs: Path, jobs: dict[str, Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The line of every run, by its name, with single blanks."""
-    monkeypatch.setattr(status, "queue", lambda: jobs)
+    monkeypatch.setattr(status, "queue", lambda note: jobs)
     _, *found = status.status([runs])[0].splitlines()
     return {line.split()[0]: " ".join(line.split()[1:]) for line in found}
 
@@ -56,15 +56,14 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = {name: made(tmp_path, name) for name in names}
     for number, name in enumerate(names[:7]):
         lines(folders[name].submitted, {"job": "6"}, {"job": f"7_{number}"})
-    trained_to(folders["rope"], 15)
     lines(folders["rope"].restarts, {"step": 4}, {"step": 9})
-    trained_to(folders["none"], 20)
-    folders["none"].trained.write_text("{}")
     folders["learned"].mark_finished()
     trained_to(folders["shaw"], 5)
     trained_to(folders["sandwich"], 5)  # before this start of its job
-    for name in ("rope", "none"):
+    for name, step in (("rope", 15), ("none", 20)):
         folders[name].take()
+        trained_to(folders[name], step)
+    folders["none"].trained.write_text("{}")
     assert table(tmp_path, jobs, monkeypatch) == {
         "smoke/rope-L128-s0": "training 15/20 2.500 12,346 61% 700 MiB 2 0:05:00 7_0 1:00:00 -",
         "smoke/alibi-L128-s0": "waiting 0/20 - - - - 0 - 7_1 2:00:00 Resources",
@@ -72,7 +71,7 @@ def test_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "smoke/none-L128-s0": "evaluating 20/20 2.500 12,346 61% 700 MiB 0 - 7_3 9:00 -",
         "smoke/learned-L128-s0": "done 0/20 - - - - 0 - 7_4 - -",
         "smoke/kerple-L128-s0": "cancelled 0/20 - - - - 0 - 7_5 - -",
-        "smoke/sandwich-L128-s0": "starting 5/20 2.500 12,346 61% 700 MiB 0 0:15:00 7_6 9:00 -",
+        "smoke/sandwich-L128-s0": "starting -/20 - - - - 0 - 7_6 9:00 -",
         "smoke/shaw-L128-s0": "stopped 5/20 2.500 12,346 61% 700 MiB 0 0:15:00 - - -",
         "smoke/xpos-L128-s0": "not begun 0/20 - - - - 0 - - - -",
     }
@@ -108,7 +107,7 @@ def test_watching_ends_when_all_runs_have(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folders, waited = [made(tmp_path, name) for name in ("rope", "alibi")], list[float]()
-    monkeypatch.setattr(status, "queue", dict)
+    monkeypatch.setattr(status, "queue", lambda note: {})
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
 
     def wait(seconds: float) -> None:
@@ -133,7 +132,7 @@ def test_watching_ends_when_no_job_is_left(
     for name, number in (("rope", "7"), ("alibi", "8"), ("t5", "6")):
         lines(folders[name].submitted, {"job": number})
     folders["t5"].mark_finished()
-    monkeypatch.setattr(status, "queue", lambda: jobs)
+    monkeypatch.setattr(status, "queue", lambda note: jobs)
     failing = {40.0: "FAILED", 80.0: "RUNNING", 120.0: "FAILED"}
 
     def wait(seconds: float) -> None:
@@ -161,7 +160,7 @@ def test_watching_goes_on_where_nobody_knows(
         lines(folder.submitted, {"x" if what == "damaged" else "job": "8"})
     if what == "outside":
         folder.take()
-    monkeypatch.setattr(status, "queue", lambda: None if what == "no answer" else jobs)
+    monkeypatch.setattr(status, "queue", lambda note: None if what == "no answer" else jobs)
     found = status.status([tmp_path])
     assert (found.going, found.ended) == (1, [])
     assert "cancelled" not in found.table
@@ -201,7 +200,7 @@ def test_a_finished_run_of_another_configuration_is_damaged(
     folders = [made(tmp_path, name) for name in ("rope", "alibi")]
     folders[0].mark_finished()
     folders[0].config.write_text("seed: 1\n")
-    monkeypatch.setattr(status, "queue", dict)
+    monkeypatch.setattr(status, "queue", lambda note: {})
     assert main(["status", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert "smoke/rope-L128-s0   damaged" in said.out and "not begun" in said.out
@@ -217,7 +216,7 @@ def test_a_run_that_is_named_twice_is_shown_once(
 ) -> None:
     made(tmp_path, "rope")
     (tmp_path / "link").symlink_to(tmp_path / "smoke")
-    monkeypatch.setattr(status, "queue", dict)
+    monkeypatch.setattr(status, "queue", lambda note: {})
     for other in (tmp_path / "smoke" / ".." / "smoke", tmp_path / "link"):
         assert len(status.status([tmp_path / "smoke", other])[0].splitlines()) == 2
 
