@@ -136,6 +136,6 @@ FAULTS = (
         "pipeline/launch/reached.py",
         "return rows.st_mtime_ns < taken.st_mtime_ns",
         "return False",
-        "tests/slurm/test_status.py",
+        "tests/slurm/test_watch.py",
     ),
 )
