@@ -91,10 +91,8 @@ def _saved_settings(folder: Path) -> dict[str, Any]:
 def _check_place(out: Path, runs: Sequence[Path]) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, and a report is a folder. Choose another --out")
-    place = out.resolve()
-    for run in (run.resolve() for run in runs):
-        if run == place or run in place.parents:
-            raise ConfigError(f"{out} lies in a run folder, {run}. Choose another --out")
+    if out.resolve() in [run.resolve() for run in runs]:
+        raise ConfigError(f"{out} is a run folder. Choose another --out, or {out / 'report'}")
 
 
 def report(folders: Sequence[Path], out: Path) -> None:
@@ -104,7 +102,7 @@ def report(folders: Sequence[Path], out: Path) -> None:
     own: `out`/1, `out`/2 and so on, each said with what sets it apart.
 
     Raises:
-        ConfigError: `out` is a file, or lies in a run folder.
+        ConfigError: `out` is a file, or one of the run folders.
         DataError: runs cannot be compared, or a run folder is damaged; after the other tables.
     """
     # imported late: it draws, and what draws takes a second to load

@@ -80,8 +80,7 @@ def test_a_folder_of_configurations_is_no_run(here: Path) -> None:
     ("out", "words"),
     [
         ("", "--out: names no folder"),
-        ("runs/compare/rope-L128-s0", "lies in a run folder"),
-        ("runs/compare/rope-L128-s0/report", "lies in a run folder"),
+        ("runs/compare/rope-L128-s0", "is a run folder. Choose another"),
         ("taken", "is a file"),
     ],
 )
