@@ -21,6 +21,7 @@ from tests.bench.counting import IN_PLACE
 from tests.distributed.ranks import ROOT, run_ranks
 from tests.distributed.toy import toy_config
 from tests.launch.plan_worker import config_of
+from tests.planning.test_time import bench_of
 
 DEMO = str(ROOT / "configs" / "demo.yaml")
 TINY = ["position=rope", "train_length=64", "eval_lengths=[64,128]", "model.layers=2"]
@@ -44,7 +45,7 @@ def test_json_and_page_say_the_same_and_nothing_is_written(
     assert f"{run['rank']['peak'] / 2**30:,.2f}" in page
     for row in found["details"]["stages"]:
         assert f"{row['peak'] / 2**20:,.1f}" in page
-    assert run["hours"] is None and "--flops" in page
+    assert run["hours"] is None and "--flops" in page and "<=" not in page
     assert not list(tmp_path.iterdir())
 
 
@@ -64,10 +65,8 @@ def test_time_is_flops_by_the_rate_that_was_named(
     """Of two ranks at 1e12 each; a bench on a CPU measured the machine that both are on."""
     (run,) = planned(capsys, "--flops", "1e12")["runs"]
     assert run["hours"] == pytest.approx(run["run_flops"] / 2e12 / 3600)
-    step = {"measure": "step", "maker": "farsight", "failure": None, "position": "rope"}
-    rows = [{**step, "length": n, "flops": n * 1e9, "median_seconds": 2.0} for n in (100, 1000)]
     bench = tmp_path / "bench.json"
-    bench.write_text(json.dumps({"device": "cpu", "results": rows}))
+    bench.write_text(bench_of("cpu", {100: 1e11, 1000: 1e12}, 2.0))
     (run,) = planned(capsys, "--bench", str(bench))["runs"]
     assert run["hours"] == pytest.approx(run["run_flops"] / 0.5e11 / 3600)
 
@@ -75,9 +74,21 @@ def test_time_is_flops_by_the_rate_that_was_named(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--gpus", "3"], "--gpus=3"),
+        (["--gpus", "3"], "--gpus=3 (trainer.nodes=1, trainer.processes=3)"),
+        (["--gpus", "0"], "--gpus=0 is not allowed"),
+        (["--gpus", str(10**30)], f"--gpus={10**30} is not allowed"),
+        (["--gpus", "65537"], "trainer.nodes, 1 to 65536"),
         (["--gpu-memory", "-1"], "--gpu-memory=-1"),
+        (["--gpu-memory", "0"], "--gpu-memory=0"),
+        (["--gpu-memory", "1e300"], "0.0009765625 to 1048576 GiB"),
+        (["--gpu-memory", "inf"], "--gpu-memory=inf"),
+        (["--gpu-memory", "nan"], "--gpu-memory=nan"),
         (["--flops", "nan"], "--flops=nan"),
+        (["--flops", "0"], "--flops=0"),
+        (["--flops=-1e12"], "--flops=-1"),
+        (["--flops", "inf"], "--flops=inf"),
+        (["--flops", "1e300"], "1 to 1e+24 FLOP per second"),
+        (["--flops", "1e-300"], "--flops=1e-300"),
         (["--flops", "1", "--bench", "x"], "give one of them"),
         (["--bench", "missing.json"], "--bench=missing.json is no bench.json"),
     ],
@@ -87,6 +98,26 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     assert main(["plan", DEMO, *TINY, *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_groups_need_fit_only_the_gpus_that_are_planned_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not the two ranks of the file."""
+    found = planned(capsys, "trainer.sequence_parallel=4", "--gpus", "4")
+    assert found["details"]["ranks"] == 4
+
+
+def test_the_page_says_what_of_the_encoding_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = "sweep={position: [none, xlnet, alibi]}"
+    none, xlnet, alibi = planned(capsys, sweep)["runs"]
+    assert main(["plan", DEMO, *TINY, sweep]) == 0
+    page = capsys.readouterr().out
+    assert f"  {xlnet['encoding_flops_per_token'] / 1e6:.1f}  tile" in page
+    assert f"<= {alibi['encoding_flops_per_token'] / 1e6:.1f}  tile" in page
+    assert none["encoding_flops_per_token"] == 0 and "   0.0  sdpa" in page
+    assert "encoding: MFLOP/token that the encoding" in page
+    assert "<=: at most" in page and "python -m pipeline bench" in page
 
 
 def test_the_longest_sequence_fills_the_memory_and_no_more(

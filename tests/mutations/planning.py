@@ -56,4 +56,25 @@ FAULTS = (
         "copied = 0 if",
         PLAN,
     ),
+    Mutation(
+        "only one layer multiplies what the encoding adds",
+        "pipeline/launch/planning/products.py",
+        "return one + (layers - 1) * (two - one)",
+        "return one",
+        "tests/planning/test_products.py",
+    ),
+    Mutation(
+        "the GPUs that are planned for do not reach the configuration",
+        "pipeline/launch/planning/asked.py",
+        "load(path, [*overrides, *ranks])",
+        "load(path, overrides)",
+        "tests/planning/test_asked.py",
+    ),
+    Mutation(
+        "hours without what the encoding multiplies",
+        "pipeline/launch/planning/figures.py",
+        '"hours": self.hours(whole)',
+        '"hours": self.hours(run_flops(config))',
+        "tests/planning/test_time.py",
+    ),
 )

@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compose import load
-
 
 def add(commands: Any) -> None:
     """Add it to the command line."""
@@ -22,11 +20,11 @@ def add(commands: Any) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from pipeline.launch.planning.figures import Asked
+    from pipeline.launch.planning.asked import Asked
     from pipeline.launch.planning.page import page
     from pipeline.launch.planning.plan import plan
 
     asked = Asked(arguments.gpus, arguments.gpu_memory, arguments.flops, arguments.bench)
-    found = plan(load(arguments.config, arguments.overrides), asked)
+    found = plan(asked.configs(arguments.config, arguments.overrides), asked)
     print(json.dumps(found) if arguments.json else page(found))
     return 0

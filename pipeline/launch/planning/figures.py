@@ -1,8 +1,7 @@
 """All figures of one run's plan, as plain numbers: bytes, FLOPs, tokens, hours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,41 +10,15 @@ from pipeline.config.schema import Config
 from pipeline.errors import ConfigError
 from pipeline.evaluate.extended import extend_decoder, tested_path
 from pipeline.launch.checks import check_model
-from pipeline.launch.planning.memory import SIZES, Ranks, longest, rank_memory, ranks_of
+from pipeline.launch.planning.asked import GIB, Asked
+from pipeline.launch.planning.memory import SIZES, Ranks, longest, rank_memory
+from pipeline.launch.planning.products import added_flops, at_most
 from pipeline.launch.planning.rate import benched_rate, hours, run_flops
 from pipeline.launch.planning.trace import Place, trace
 from pipeline.launch.planning.zero import Zero
 from pipeline.model.accounting import cache_bytes, parameters_by_part
 from pipeline.model.decoder import Decoder
 from pipeline.model.flops import attention_flops, step_flops
-from pipeline.parallel.device import device_type
-
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Options of the command line; `gpu_memory` in GiB, `flops` in FLOP per second of one rank."""
-
-    gpus: int | None = None
-    gpu_memory: float | None = None
-    flops: float | None = None
-    bench: Path | None = None
-
-    def check(self) -> None:
-        """Raises ConfigError: a value is not allowed."""
-        for name in ("gpus", "gpu_memory", "flops"):
-            value = getattr(self, name)
-            option = "--" + name.replace("_", "-")
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"{option}={value} is not allowed: it takes a number above 0")
-        if self.flops is not None and self.bench is not None:
-            raise ConfigError("--flops and --bench both name a rate: give one of them")
-
-    def device(self, config: Config) -> str:
-        """`cuda` if GPUs are asked for in any way, else what the run would use here."""
-        gpu = self.gpus is not None or self.gpu_memory is not None
-        return "cuda" if gpu or config.trainer.accelerator == "cuda" else device_type(config)
 
 
 class Planned:
@@ -54,7 +27,7 @@ class Planned:
     def __init__(self, config: Config, asked: Asked) -> None:
         check_model(config)
         self.config, self.asked = config, asked
-        self.ranks: Ranks = ranks_of(config, asked.gpus, asked.device(config))
+        self.ranks = Ranks(config.trainer.world, asked.device(config))
         with torch.device("meta"):
             self.decoder = Decoder(config)
             extend_decoder(self.decoder, config)
@@ -81,28 +54,52 @@ class Planned:
         """What runs of a sweep are compared by."""
         config, length = self.config, self.config.train_length
         per_step = step_flops(config.model, config.data.vocab, length)
+        path = tested_path(config, self.ranks.device, length)
+        added = added_flops(config, self.ranks.device)
+        whole = run_flops(config) + self._added(added)
         return {
             "position": config.position["name"],
             "parameters": self.parts | {"all": self.parameters},
-            "attention_path": tested_path(config, self.ranks.device, length),
+            "attention_path": path,
             "flops_per_token": per_step / length,
             "attention_flops_per_token": config.model.layers
             * attention_flops(config.model, length)
             / length,
-            "run_flops": run_flops(config),
-            "hours": self.hours(),
+            "encoding_flops_per_token": added / length,
+            "encoding_flops_at_most": at_most(self.decoder.position, config, path),
+            "run_flops": whole,
+            "hours": self.hours(whole),
             "rank": rank_memory(config, self.zero(config.trainer.zero_stage), self.own_place),
             "cache": self.cache(),
         }
 
-    def hours(self) -> float | None:
-        """Hours of training, if a rate was named. A bench on a CPU measured a whole machine."""
-        if self.asked.flops is not None:
-            return hours(self.config, self.asked.flops, self.ranks.world)
-        if self.asked.bench is None:
+    def _added(self, each: int) -> int:
+        """FLOPs of the run beyond the model, `each` of a sequence while there is the encoding."""
+        trainer, after = self.config.trainer, self.config.model.drop_position_after
+        encoded = trainer.max_steps if after is None else min(after, trainer.max_steps)
+        found = encoded * each
+        if bare := trainer.max_steps - encoded:
+            found += bare * added_flops(self.config, self.ranks.device, dropped=True)
+        return trainer.batch_sequences * found
+
+    def hours(self, flops: int) -> float | None:
+        """Hours of training, if a rate was named: of `flops` in all by --flops.
+
+        A bench measured the encoding too, in model FLOPs per second, and on a CPU a whole machine.
+        """
+        asked, workers = self.asked, self.ranks.world
+        if asked.flops is not None:
+            return hours(flops, asked.flops, workers)
+        if asked.bench is None:
             return None
-        rate, gpu = benched_rate(self.asked.bench, self.config)
-        return hours(self.config, rate, self.ranks.world if gpu else self.config.trainer.nodes)
+        rate, gpu = benched_rate(asked.bench, self.config)
+        if not gpu and asked.gpus is not None:
+            raise ConfigError(
+                f"--bench={asked.bench} was measured on a CPU, and --gpus={asked.gpus} plans for "
+                "GPUs, whose rate it does not know. Name a bench.json of a GPU, or --flops, or "
+                "leave out --gpus"
+            )
+        return hours(run_flops(self.config), rate, workers if gpu else self.config.trainer.nodes)
 
     def cache(self) -> list[dict[str, int]]:
         """Keys and values of one sequence at each length tested, in either precision."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.config.schema import Config
-from pipeline.errors import ConfigError
 from pipeline.launch.planning.trace import Place, line, trace
 from pipeline.launch.planning.zero import Zero
 from pipeline.positions.base import Facts
@@ -42,27 +41,6 @@ class Ranks:
         trainer = config.trainer
         count, left = divmod(trainer.batch_sequences * parts, self.world * trainer.accumulate)
         return None if left or not count else count
-
-
-def ranks_of(config: Config, gpus: int | None, device: str) -> Ranks:
-    """The ranks that are configured, or `gpus` of them.
-
-    Raises:
-        ConfigError: the sequence groups or the batch do not fit so many.
-    """
-    ranks, trainer = Ranks(gpus or config.trainer.world, device), config.trainer
-    if gpus is not None and (gpus < 1 or gpus % trainer.sequence_parallel):
-        raise ConfigError(
-            f"--gpus={gpus} is not allowed: trainer.sequence_parallel={trainer.sequence_parallel} "
-            "has to divide it. Use a multiple, or set trainer.sequence_parallel as well"
-        )
-    if ranks.sequences(config, trainer.sequence_parallel) is None:
-        unit = ranks.world // trainer.sequence_parallel * trainer.accumulate
-        raise ConfigError(
-            f"--gpus={gpus}: trainer.batch_sequences={trainer.batch_sequences} is not a multiple "
-            f"of {unit}, the sequence groups times trainer.accumulate; set it to one"
-        )
-    return ranks
 
 
 def rank_memory(config: Config, zero: Zero, place: Place) -> dict[str, Any]:

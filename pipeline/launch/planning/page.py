@@ -9,6 +9,14 @@ _NO_TIME = (
     "No time: nothing says how fast a rank is. Name a rate, --flops FLOP/S of one rank, or measure "
     "one: `python -m pipeline bench --measure step`, then --bench FILE."
 )
+_ENCODING = (
+    "encoding: MFLOP/token that the encoding and its attention path multiply beyond the model. run "
+    "FLOP and the hours of --flops have them; MFU of a run, and the hours of --bench, do not."
+)
+_AT_MOST = (
+    "<=: at most. What is left out there depends on values that only a run has: compare these by "
+    "`python -m pipeline bench`, not by the hours of --flops."
+)
 _BUCKET = (
     "Note: on a GPU DeepSpeed reserves a bucket of 5e8 numbers for gradients (1.9 GiB in fp32) "
     "however small the model; here it is {share:.0%} of the peak."
@@ -33,8 +41,8 @@ def _why(plan: dict[str, Any]) -> str:
 
 
 def _runs(runs: Sequence[dict[str, Any]]) -> list[str]:
-    heads = ("run", "parameters", "of encoding", "MFLOP/token", "of attention", "path",
-             "GiB/rank", "cache MiB", "run FLOP", "hours")  # fmt: skip
+    heads = ("run", "parameters", "of encoding", "MFLOP/token", "of attention",
+             "encoding", "path", "GiB/rank", "cache MiB", "run FLOP", "hours")  # fmt: skip
     rows = [
         (
             run["name"],
@@ -42,6 +50,7 @@ def _runs(runs: Sequence[dict[str, Any]]) -> list[str]:
             f"{run['parameters']['position']:,}",
             f"{run['flops_per_token'] / 1e6:,.1f}",
             f"{run['attention_flops_per_token'] / run['flops_per_token']:.0%}",
+            "<= " * run["encoding_flops_at_most"] + f"{run['encoding_flops_per_token'] / 1e6:,.1f}",
             run["attention_path"],
             _gib(run["rank"]["peak"]),
             _mib(_whole(run["cache"][-1], run["precision"])),
@@ -50,7 +59,7 @@ def _runs(runs: Sequence[dict[str, Any]]) -> list[str]:
         )
         for run in runs
     ]
-    return ["Runs that differ in more than their seed", *aligned(heads, rows, left=(0, 5))]
+    return ["Runs that differ in more than their seed", *aligned(heads, rows, left=(0, 6))]
 
 
 def _parts(run: dict[str, Any]) -> list[str]:
@@ -111,7 +120,9 @@ def _sharings(more: dict[str, Any]) -> list[str]:
 
 
 def _notes(plan: dict[str, Any], shown: dict[str, Any], more: dict[str, Any]) -> list[str]:
-    notes = []
+    notes = [_ENCODING]
+    if any(run["encoding_flops_at_most"] for run in plan["runs"]):
+        notes.append(_AT_MOST)
     if shown["hours"] is None:
         notes.append(_NO_TIME)
     if more["device"] == "cuda":

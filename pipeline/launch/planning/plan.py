@@ -6,7 +6,8 @@ from typing import Any
 
 from pipeline.config.label import shown
 from pipeline.config.schema import Config
-from pipeline.launch.planning.figures import Asked, Planned
+from pipeline.launch.planning.asked import Asked
+from pipeline.launch.planning.figures import Planned
 from pipeline.launch.study import varied_keys
 from pipeline.training.quiet import quiet_libraries
 

@@ -1,6 +1,7 @@
 """How long a run would take, from a rate that somebody measured or named; never from a guess."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from pipeline.model.flops import step_flops
 
 
 def run_flops(config: Config) -> int:
-    """FLOPs of the whole training; nothing that is computed again counts, and no test."""
+    """Model FLOPs of the whole training, as MFU counts them: the same under every encoding, nothing
+    that is computed again, and no test."""
     trainer = config.trainer
     one = step_flops(config.model, config.data.vocab, config.train_length)
     return one * trainer.batch_sequences * trainer.max_steps
@@ -34,7 +36,7 @@ def benched_rate(path: Path, config: Config) -> tuple[float, bool]:
             (row["position"], row["length"]): row["flops"] / row["median_seconds"] for row in steps
         }
         gpu = record["device"] != "cpu"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise ConfigError(
             f"--bench={path} is no bench.json: {error!r}. `python -m pipeline bench "
             "--measure step` writes one, and prints where"
@@ -47,9 +49,16 @@ def benched_rate(path: Path, config: Config) -> tuple[float, bool]:
             f"--bench={path} has {measured}, not position={name}; measure it: "
             f"`python -m pipeline bench --measure step --positions {name}`"
         )
-    return own[min(own, key=lambda length: abs(length - config.train_length))], gpu
+    nearest = min(own, key=lambda length: abs(length - config.train_length))
+    if not 0 < own[nearest] < math.inf:
+        raise ConfigError(
+            f"--bench={path}: the step of {name} at {nearest} tokens has {own[nearest]} FLOP per "
+            "second, which is no rate: flops and median_seconds have to be numbers above 0. "
+            "Measure it again: `python -m pipeline bench --measure step`"
+        )
+    return own[nearest], gpu
 
 
-def hours(config: Config, rate: float, workers: int) -> float:
-    """Hours of training at `rate` FLOP per second on each of `workers`."""
-    return run_flops(config) / (rate * workers) / 3600.0
+def hours(flops: int, rate: float, workers: int) -> float:
+    """Hours of so many FLOPs at `rate` FLOP per second on each of `workers`."""
+    return flops / (rate * workers) / 3600.0

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -22,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.config.schema import Config
 from pipeline.evaluate.extended import extend_decoder, tested_path
+from pipeline.launch.planning.fused import fused
 from pipeline.model.decoder import Decoder, parameter_counts
 from pipeline.model.plan import PRECISIONS
 from pipeline.parallel.mesh import build_mesh
@@ -110,14 +110,14 @@ def trace(config: Config, place: Place) -> Traced:
     """What a micro-batch takes at `place`, whose sequence groups count, not those of `config`."""
     path = _path(config, place)
     if place.length <= _start(path, place):
-        return _trace(_by(config, path), place)
+        return _trace(by_path(config, path), place)
     return line(config, place).at(place.length)
 
 
 def line(config: Config, place: Place) -> Line:
     """The line that the needs of sequences as long as that of `place`, and longer ones, follow."""
     path = _path(config, place)
-    config, start = _by(config, path), _start(path, place)
+    config, start = by_path(config, path), _start(path, place)
     moved = replace(place, gradients="moved", micro_batches=1)
     lengths = [replace(moved, length=n) for n in (start // 2, start)]
     half, whole = (_trace(config, one) for one in lengths)
@@ -145,7 +145,7 @@ def _start(path: str, place: Place) -> int:
     return MOST_TILED * place.ring if path in _TILED else MOST_HELD * place.parts
 
 
-def _by(config: Config, path: str) -> Config:
+def by_path(config: Config, path: str) -> Config:
     """The same with `path`, which the meta device would not choose; layers without the encoding
     have another one, and choose as on a CPU."""
     model = config.model
@@ -170,7 +170,7 @@ def _trace(config: Config, place: Place) -> Traced:
         labels = tokens.clone()
         tracker, sent = MemTracker(), _Sent()
         tracker.track_external(decoder)
-        with _fused(), tracker, _handled(decoder, place.gradients):
+        with fused(), tracker, _handled(decoder, place.gradients):
             for last in range(1 - place.micro_batches, 1):
                 tracker.reset_mod_stats()
                 with sent if last == 0 else nullcontext():
@@ -229,26 +229,6 @@ def _handled(decoder: nn.Module, how: str) -> Iterator[None]:
         yield
     for one in hooks:
         one.remove()
-
-
-@contextmanager
-def _fused() -> Iterator[None]:
-    """torch's fused attention, where the meta device would take a quadratic one.
-
-    A mode of torch would not reach blocks that the backward pass computes again.
-    """
-    usual = F.scaled_dot_product_attention
-
-    def fused(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float) -> Tensor:
-        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        out: Tensor = kernel(q, k, v, 0.0, is_causal, scale=scale)[0]
-        return out
-
-    F.scaled_dot_product_attention = fused  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        F.scaled_dot_product_attention = usual
 
 
 class _Sent(TorchDispatchMode):
