@@ -24,7 +24,7 @@ FAULTS = (
     Mutation(
         "attention is traced by a quadratic kernel",
         "pipeline/launch/planning/trace.py",
-        "        with _fused(), tracker,",
+        "        with fused(), tracker,",
         "        with tracker,",
         TRACE,
     ),
