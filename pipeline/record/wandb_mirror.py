@@ -25,7 +25,7 @@ from pipeline.config.redact import public
 from pipeline.config.schema import Config
 from pipeline.errors import Preempted
 from pipeline.record.wandb_points import flat_config, points
-from pipeline.record.wandb_sent import AXIS, Sent, furthest, segments, summary_of
+from pipeline.record.wandb_sent import AXIS, Sent, furthest, last_values, segments
 
 SLACK = 5.0
 # what is sent, in words, and how: by a call with the run and the metrics defined so far
@@ -134,7 +134,7 @@ class WandbMirror:
         """Online the server says what it has; what was written offline is to be sent later."""
         if not run.offline:
             earlier = [path for path in earlier if path.parent.name.startswith("offline-")]
-        self._sent = furthest(dict(run.summary), *map(summary_of, earlier))
+        self._sent = furthest(dict(run.summary), *map(last_values, earlier))
 
     def _log_points(self, row: Mapping[str, Any], run: Any, defined: set[str]) -> None:
         for axis, point in points(row):

@@ -53,18 +53,25 @@ def segments(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.parent.name.removeprefix("offline-"))
 
 
-def summary_of(segment: Path) -> dict[str, Any]:
+def last_values(segment: Path) -> dict[str, Any]:
     """The last values of every metric in one of W&B's files, also of a start that was killed.
+
+    By its rows alone: W&B writes a summary before the row that it is of, so a file that a kill cut
+    between them sums up a row that it lacks.
 
     Raises:
         OSError, ValueError: W&B's own reader does not understand the file.
     """
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json"]
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json"]
     # SLURM signals every process of a job
     with stops_held():
         done = subprocess.run([*command, str(segment)], capture_output=True, text=True, timeout=60)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OSError(f"{segment}: exit code {done.returncode}: {said}")
-    summary: dict[str, Any] = json.loads(done.stdout)["summary"]
-    return summary
+    last: dict[str, Any] = {}
+    for line in filter(None, done.stdout.split("\n")):
+        record = json.loads(line)
+        if record["type"] == "history":
+            last |= record["history"]["item"]
+    return last

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.record.wandb_sent import Sent, furthest, summary_of
+from pipeline.record.wandb_sent import Sent, furthest, last_values
 
 READER = """
 import json, os, signal
 os.kill(os.getpid(), signal.{signal})
-print(json.dumps({{"summary": {{"train/tokens": 40}}}}))
+for kind, number in (("history", 20), ("summary", 40), ("history", 40), ("summary", 60)):
+    print(json.dumps({{"type": kind, kind: {{"item": {{"train/tokens": number}}}}}}))
 """
 
 
@@ -18,16 +19,17 @@ print(json.dumps({{"summary": {{"train/tokens": 40}}}}))
 def test_the_reader_outlives_the_signals_of_a_job(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for W&B's, which signals itself as SLURM would."""
+    """A stand-in for W&B's, which signals itself as SLURM would; a summary without its row, as a
+    kill leaves it, is nothing that was sent."""
     (tmp_path / "wandb.py").write_text(READER.format(signal=number.name))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert summary_of(tmp_path / "run.wandb") == {"train/tokens": 40}
+    assert last_values(tmp_path / "run.wandb") == {"train/tokens": 40}
 
 
 def test_why_the_reader_fails_is_said(tmp_path: Path) -> None:
     (tmp_path / "run.wandb").write_bytes(b"nothing of W&B's")
     with pytest.raises(OSError, match=r"run\.wandb: exit code "):
-        summary_of(tmp_path / "run.wandb")
+        last_values(tmp_path / "run.wandb")
 
 
 def test_of_several_starts_the_one_that_came_furthest_counts() -> None:
