@@ -10,6 +10,7 @@ from pipeline.record.wandb_sent import Sent, furthest, last_values
 READER = """
 import json, os, signal
 os.kill(os.getpid(), signal.{signal})
+print(json.dumps({{"type": "output", "output": {{"line": "a\\x85b"}}}}, ensure_ascii=False))
 for kind, number in (("history", 20), ("summary", 40), ("history", 40), ("summary", 60)):
     print(json.dumps({{"type": kind, kind: {{"item": {{"train/tokens": number}}}}}}))
 """
