@@ -21,7 +21,7 @@ from tests.bench.counting import IN_PLACE
 from tests.distributed.ranks import ROOT, run_ranks
 from tests.distributed.toy import toy_config
 from tests.launch.plan_worker import config_of
-from tests.planning.test_time import bench_of
+from tests.launch.planning.test_time import bench_of
 
 DEMO = str(ROOT / "configs" / "demo.yaml")
 TINY = ["position=rope", "train_length=64", "eval_lengths=[64,128]", "model.layers=2"]

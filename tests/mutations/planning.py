@@ -61,20 +61,20 @@ FAULTS = (
         "pipeline/launch/planning/products.py",
         "return one + (layers - 1) * (two - one)",
         "return one",
-        "tests/planning/test_products.py",
+        "tests/launch/planning/test_products.py",
     ),
     Mutation(
         "the GPUs that are planned for do not reach the configuration",
         "pipeline/launch/planning/asked.py",
         "load(path, [*overrides, *ranks])",
         "load(path, overrides)",
-        "tests/planning/test_asked.py",
+        "tests/launch/planning/test_asked.py",
     ),
     Mutation(
         "hours without what the encoding multiplies",
         "pipeline/launch/planning/figures.py",
         '"hours": self.hours(whole)',
         '"hours": self.hours(run_flops(config))',
-        "tests/planning/test_time.py",
+        "tests/launch/planning/test_time.py",
     ),
 )

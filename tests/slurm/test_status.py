@@ -89,14 +89,19 @@ def test_a_run_without_slurm_is_at_work_while_its_lock_is_held(
     assert table(tmp_path, {}, monkeypatch)["smoke/rope-L128-s0"].startswith("stopped 5/20")
 
 
+def mute_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An squeue that only says why it knows nothing."""
+    (tmp_path / "squeue").write_text("#!/bin/bash\necho 'fatal: no controller' >&2\nexit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
 def test_a_queue_that_does_not_answer_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "squeue").write_text("#!/bin/bash\necho 'no controller' >&2\nexit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    mute_queue(tmp_path, monkeypatch)
     assert status.queue() is None
-    assert "nothing is known of jobs: no controller" in capsys.readouterr().err
+    assert "nothing is known of jobs: fatal: no controller" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("terminal", [False, True])

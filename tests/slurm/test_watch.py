@@ -12,7 +12,7 @@ from pipeline.launch.status import Job
 from pipeline.launch.watch import watch
 from pipeline.record.folder import RunFolder
 from pipeline.record.metrics import MetricsLog, cut_rows
-from tests.slurm.test_status import lines, made, table, trained_to
+from tests.slurm.test_status import lines, made, mute_queue, table, trained_to
 
 EVERY = 2.0
 CLEAR = "\x1b[H\x1b[J"
@@ -29,12 +29,6 @@ def looks(monkeypatch: pytest.MonkeyPatch, folder: RunFolder, least: int) -> Non
             folder.mark_finished()
 
     monkeypatch.setattr("pipeline.launch.watch.time.sleep", wait)
-
-
-def mute_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "squeue").write_text("#!/bin/bash\necho 'fatal: no controller' >&2\nexit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 
 @pytest.mark.parametrize("terminal", [False, True])
